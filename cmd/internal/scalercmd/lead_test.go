@@ -1,0 +1,41 @@
+package scalercmd
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/pilotlight-dev/pilotlight/cmd/internal/cli"
+	"github.com/pilotlight-dev/pilotlight/cmd/internal/clusterflags"
+	"github.com/pilotlight-dev/pilotlight/internal/exitcode"
+)
+
+func TestElectionNeedsAPod(t *testing.T) {
+	for name, args := range map[string][]string{
+		"NoPod":     {"--leader-elect", "--kubeconfig", "/nonexistent"},
+		"NoCluster": {"--leader-elect", "--static-targets", "x.yaml"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stderr strings.Builder
+			code := Main(t.Context(), cli.Env{Args: args, Getenv: func(string) string { return "" }, Stdout: io.Discard, Stderr: &stderr})
+			require.Equal(t, exitcode.Usage, code, stderr.String())
+		})
+	}
+	_, err := leaderFlags{elect: true, lease: "x"}.open(clusterflags.Flags{}, func(string) string { return "" }, nil)
+	require.ErrorContains(t, err, "POD_NAME")
+	_, err = leaderFlags{elect: true, lease: "x"}.open(clusterflags.Flags{Static: "x"}, func(string) string { return "" }, nil)
+	require.ErrorContains(t, err, "needs a cluster")
+}
+
+func TestAStandbyRefusesAllButHealth(t *testing.T) {
+	var g gate
+	require.Equal(t, codes.Unavailable, status.Code(g.refuse("/externalscaler.ExternalScaler/IsActive")))
+	require.Equal(t, codes.Unavailable, status.Code(g.refuse("/demand.Demand/Report")))
+	require.NoError(t, g.refuse("/grpc.health.v1.Health/Check"))
+	g.open.Store(true)
+	require.NoError(t, g.refuse("/externalscaler.ExternalScaler/IsActive"))
+}

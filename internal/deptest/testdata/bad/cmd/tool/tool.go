@@ -1,0 +1,2 @@
+// Package tool may not be imported from outside of cmd.
+package tool

@@ -1,0 +1,2 @@
+// Package fake is linked into a program.
+package fake

@@ -1,0 +1,3 @@
+package mlflow_test
+
+import _ "example.com/bad/warmup/coldstart"

@@ -1,0 +1,2 @@
+// Package registry has types.
+package registry

@@ -1,0 +1,4 @@
+// Package helper may import testing.
+package helper
+
+import _ "testing"

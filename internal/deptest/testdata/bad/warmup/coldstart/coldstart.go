@@ -1,0 +1,4 @@
+// Package coldstart imports testing.
+package coldstart
+
+import _ "testing"

@@ -1,0 +1,106 @@
+package activator
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/pilotlight-dev/pilotlight/internal/demandpb"
+)
+
+// ledger is a scaler that writes down what it is told.
+type ledger struct {
+	demandpb.UnimplementedDemandServer
+	got   chan *demandpb.Snapshot
+	state demandpb.State
+}
+
+func (l *ledger) Report(stream grpc.BidiStreamingServer[demandpb.Snapshot, demandpb.Ack]) error {
+	for {
+		s, err := stream.Recv()
+		if err != nil {
+			return nil //nolint:nilerr // the activator has hung up
+		}
+		l.got <- s
+		ack := &demandpb.Ack{Seq: s.GetSeq(), Targets: []*demandpb.TargetState{{Namespace: "ai", ScaledObject: "llama", State: l.state, Reason: "image"}}}
+		if err := stream.Send(ack); err != nil {
+			return err
+		}
+	}
+}
+
+// dial serves the ledger and returns a connection to it.
+func (l *ledger) dial(t *testing.T) *grpc.ClientConn {
+	t.Helper()
+	var lc net.ListenConfig
+	lis, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	srv := grpc.NewServer()
+	demandpb.RegisterDemandServer(srv, l)
+	go func() { _ = srv.Serve(lis) }()
+	t.Cleanup(srv.Stop)
+	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func TestReporter(t *testing.T) {
+	l := &ledger{got: make(chan *demandpb.Snapshot, 100)}
+	conn := l.dial(t)
+	r := newRig(t, Options{})
+	r.set(t, target(llama, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		Reporter{ID: "a-0", Conn: conn}.Run(ctx, r.Activator)
+		close(ended)
+	}()
+	first := <-l.got
+	require.Equal(t, "a-0", first.GetActivatorId())
+	require.NotEmpty(t, first.GetBootId())
+	require.Zero(t, first.GetTargets()[0].GetHeld())
+
+	began := time.Now()
+	answer := r.async(t.Context())
+	second := <-l.got
+	for second.GetTargets()[0].GetHeld() == 0 {
+		second = <-l.got
+	}
+	require.Less(t, time.Since(began), 500*time.Millisecond, "an edge does not wait for the next second")
+	require.Greater(t, second.GetSeq(), first.GetSeq())
+
+	r.set(t, target(llama, nil, podAt(t, "a", serve(t, &echo{}))))
+	require.NoError(t, (<-answer).err)
+	cancel()
+	<-ended
+	var last *demandpb.Snapshot
+	for len(l.got) > 0 {
+		last = <-l.got
+	}
+	require.NotNil(t, last)
+	require.Empty(t, last.GetTargets(), "a goodbye: nothing is held here any more")
+}
+
+func TestReporterLearnsOfFailedStarts(t *testing.T) {
+	l := &ledger{got: make(chan *demandpb.Snapshot, 100), state: demandpb.State_STATE_FAILED}
+	conn := l.dial(t)
+	r := newRig(t, Options{})
+	r.set(t, target(llama, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		Reporter{ID: "a-0", Conn: conn}.Run(ctx, r.Activator)
+		close(ended)
+	}()
+	got := <-r.async(t.Context())
+	require.Equal(t, 503, got.status)
+	require.Contains(t, got.body, "image")
+	cancel()
+	<-ended
+}

@@ -1,0 +1,342 @@
+package coldstart
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// templatesKept is how many templates of a target are remembered: the
+	// present one and two to go back to.
+	templatesKept = 3
+
+	// keysKept bounds a Learner's memory. A trigger that is edited is a new
+	// key, so keys outnumber targets; a full entry has 13 KB.
+	keysKept = 4096
+)
+
+// A Learner learns from pods. It is safe for concurrent use. The zero value is
+// ready; Restore adds what a Store had.
+type Learner struct {
+	// OnStart, if set, is told of every new start. Another trigger of the same
+	// ScaledObject that sees the same pod is not a new start.
+	OnStart func(Key, Start)
+
+	mu      sync.RWMutex // most looks find nothing new, and only read
+	entries map[Key]*known
+	objects map[object][]Key // the entries' keys by ScaledObject, one for each trigger
+}
+
+// object is a ScaledObject.
+type object struct{ namespace, name string }
+
+func (k Key) object() object { return object{k.Namespace, k.Name} }
+
+type known struct {
+	Entry
+	seen     map[string]bool // ids of the pods already counted; Entry.Counted is made of it
+	since    []counted       // starts counted so far, the last few, until restored
+	restored bool            // what the Store had of this key is in here
+	dirty    bool
+}
+
+// counted is a start with the pod whose it was.
+type counted struct {
+	pod, template string
+	start         Start
+}
+
+// known returns the entry of k, making room for a new one.
+func (l *Learner) known(k Key) *known {
+	if l.entries == nil {
+		l.entries, l.objects = map[Key]*known{}, map[object][]Key{}
+	}
+	if l.entries[k] == nil {
+		if len(l.entries) >= keysKept {
+			l.forgetOldest()
+		}
+		l.entries[k] = &known{seen: map[string]bool{}}
+		l.objects[k.object()] = append(l.objects[k.object()], k)
+	}
+	return l.entries[k]
+}
+
+func (l *Learner) forgetOldest() {
+	var oldest Key
+	var since time.Time
+	found := false
+	for k, e := range l.entries {
+		if !found || e.Updated.Before(since) {
+			oldest, since, found = k, e.Updated, true
+		}
+	}
+	delete(l.entries, oldest)
+	o := oldest.object()
+	l.objects[o] = slices.DeleteFunc(l.objects[o], func(k Key) bool { return k == oldest })
+	if len(l.objects[o]) == 0 {
+		delete(l.objects, o)
+	}
+}
+
+// Observe counts the pods that have become Ready since the last look. Pods
+// that were Ready when the key was seen for the first time count too, once:
+// their times are in the cluster. A pod that lost and regained readiness keeps
+// its first start.
+func (l *Learner) Observe(k Key, pods []Pod, now time.Time) {
+	for _, s := range l.observe(k, pods, now) {
+		if l.OnStart != nil {
+			l.OnStart(k, s)
+		}
+	}
+}
+
+// observe returns the starts that nobody has counted yet.
+func (l *Learner) observe(k Key, pods []Pod, now time.Time) []Start {
+	if l.seenAll(k, pods) {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.known(k)
+	present := make(map[string]bool, len(pods))
+	var ready []Pod
+	for _, p := range pods {
+		id := p.id()
+		present[id] = true
+		if p.ready() && !e.seen[id] {
+			ready = append(ready, p)
+		}
+	}
+	slices.SortStableFunc(ready, func(a, b Pod) int { return a.Ready.Compare(b.Ready) })
+	var fresh []Start
+	for _, p := range ready {
+		c := counted{p.id(), p.Template, p.start()}
+		if c.start.Total() <= Longest {
+			if !l.seenByAnother(k, c.pod) {
+				fresh = append(fresh, c.start)
+			}
+			e.add(c)
+			e.Updated, e.dirty = now, true
+		}
+		e.seen[c.pod] = true
+	}
+	maps.DeleteFunc(e.seen, func(id string, _ bool) bool { return !present[id] })
+	return fresh
+}
+
+// seenAll reports whether pods are those of the look before, and none of them
+// has become Ready since.
+func (l *Learner) seenAll(k Key, pods []Pod) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	e := l.entries[k]
+	if e == nil {
+		return false
+	}
+	left := len(e.seen)
+	for _, p := range pods {
+		seen := e.seen[p.id()]
+		if !seen && p.ready() {
+			return false
+		}
+		if seen {
+			left--
+		}
+	}
+	return left == 0
+}
+
+// seenByAnother reports whether another trigger of the same ScaledObject has
+// counted a pod.
+func (l *Learner) seenByAnother(k Key, pod string) bool {
+	for _, other := range l.objects[k.object()] {
+		if other != k && l.entries[other].seen[pod] {
+			return true
+		}
+	}
+	return false
+}
+
+// add puts a start at the end of its template's, and that at the end of the
+// templates.
+func (e *known) add(c counted) {
+	t := Template{Hash: c.template}
+	if i := slices.IndexFunc(e.Templates, func(t Template) bool { return t.Hash == c.template }); i >= 0 {
+		t = e.Templates[i]
+		e.Templates = slices.Delete(e.Templates, i, i+1)
+	}
+	t.Starts = append(t.Starts, c.start)
+	t.Starts = t.Starts[max(len(t.Starts)-Kept, 0):]
+	e.Templates = append(e.Templates, t)
+	e.Templates = e.Templates[max(len(e.Templates)-templatesKept, 0):]
+	if !e.restored {
+		e.since = append(e.since, c)
+		e.since = e.since[max(len(e.since)-templatesKept*Kept, 0):]
+	}
+}
+
+// Quantiles answers for the next start of a template: from its own starts once
+// there are Enough, else from those of the latest template that has, else from
+// those of the ScaledObject's other triggers, else from what the user said. An
+// empty template means the latest.
+func (l *Learner) Quantiles(k Key, template string, said time.Duration) Quantiles {
+	if q, ok := l.learned(k, template); ok {
+		return q
+	}
+	return seeded(said)
+}
+
+// Learned is what Quantiles answers for the latest template, false as long as
+// that is only what the user said.
+func (l *Learner) Learned(k Key) (Quantiles, bool) { return l.learned(k, "") }
+
+func (l *Learner) learned(k Key, template string) (Quantiles, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if e := l.entries[k]; e != nil {
+		if t := e.believed(template); t != nil {
+			return t.quantiles(), true
+		}
+	}
+	return l.learnedByAnother(k, template)
+}
+
+// learnedByAnother answers from the trigger of the same ScaledObject that was
+// updated last.
+func (l *Learner) learnedByAnother(k Key, template string) (Quantiles, bool) {
+	var found *Template
+	var from Key
+	for _, other := range l.objects[k.object()] {
+		if other == k {
+			continue
+		}
+		e := l.entries[other]
+		t := e.believed(template)
+		if t == nil {
+			continue
+		}
+		if found == nil || cmp.Or(e.Updated.Compare(l.entries[from].Updated), strings.Compare(other.Trigger, from.Trigger)) > 0 {
+			found, from = t, other
+		}
+	}
+	if found == nil {
+		return Quantiles{}, false
+	}
+	return found.quantiles(), true
+}
+
+// believed returns the template if it has Enough starts, else the latest that
+// has, else nil.
+func (e *known) believed(hash string) *Template {
+	var latest *Template
+	for i := range e.Templates {
+		t := &e.Templates[i]
+		if len(t.Starts) < Enough {
+			continue
+		}
+		if latest = t; t.Hash == hash && hash != "" {
+			return t
+		}
+	}
+	return latest
+}
+
+func (t Template) quantiles() Quantiles {
+	totals := make([]time.Duration, len(t.Starts))
+	for i, s := range t.Starts {
+		totals[i] = s.Total()
+	}
+	return quantiles(totals)
+}
+
+// Keep remembers the caller's own state of a key, as JSON, which must not be
+// changed afterwards.
+func (l *Learner) Keep(k Key, state json.RawMessage, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.known(k); !bytes.Equal(e.State, state) {
+		e.State, e.Updated, e.dirty = state, now, true
+	}
+}
+
+// Kept returns the caller's state, nil if there is none.
+func (l *Learner) Kept(k Key) json.RawMessage {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if e := l.entries[k]; e != nil {
+		return e.State
+	}
+	return nil
+}
+
+// Restore takes in what a Store had, once for each key. What has been learned
+// in the meantime is newer and stays: its state, and its starts, of which those
+// that the Store had already do not count again.
+func (l *Learner) Restore(entries map[Key]Entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k, stored := range entries {
+		if e := l.known(k); !e.restored {
+			e.restore(stored)
+		}
+	}
+}
+
+func (e *known) restore(stored Entry) {
+	newer, since, seen := e.Entry, e.since, e.seen
+	e.Entry, e.since, e.restored, e.seen = stored.clone(), nil, true, map[string]bool{}
+	if newer.State != nil {
+		e.State = newer.State
+	}
+	if newer.Updated.After(e.Updated) {
+		e.Updated = newer.Updated
+	}
+	for _, id := range stored.Counted {
+		e.seen[id] = true
+	}
+	for _, c := range since {
+		if !e.seen[c.pod] {
+			e.add(c)
+		}
+	}
+	maps.Copy(e.seen, seen)
+}
+
+func (e Entry) clone() Entry {
+	e.Templates = slices.Clone(e.Templates)
+	for i := range e.Templates {
+		e.Templates[i].Starts = slices.Clone(e.Templates[i].Starts)
+	}
+	return e
+}
+
+// changed returns what has changed since the last call, and forgets that it
+// has; failed takes that back.
+func (l *Learner) changed() map[Key]Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[Key]Entry{}
+	for k, e := range l.entries {
+		if e.dirty {
+			e.Counted = slices.Sorted(maps.Keys(e.seen))
+			out[k], e.dirty = e.clone(), false
+		}
+	}
+	return out
+}
+
+func (l *Learner) failed(keys map[Key]Entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range keys {
+		if e := l.entries[k]; e != nil {
+			e.dirty = true
+		}
+	}
+}

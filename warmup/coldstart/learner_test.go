@@ -1,0 +1,261 @@
+package coldstart_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pilotlight-dev/pilotlight/warmup/coldstart"
+)
+
+var (
+	epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	llama = coldstart.Key{Namespace: "ai", Name: "llama", Trigger: "t1"}
+)
+
+const said = 2 * time.Minute
+
+// pod is a pod of a template that took so many seconds to get Ready.
+func pod(name, template string, took float64) coldstart.Pod {
+	ready := epoch.Add(time.Duration(took * float64(time.Second)))
+	return coldstart.Pod{Name: name, Template: template, Created: epoch, Scheduled: epoch, Initialised: epoch, Ready: ready}
+}
+
+// pods are pods of one template that took so many seconds each.
+func pods(template string, took ...float64) []coldstart.Pod {
+	var out []coldstart.Pod
+	for i, s := range took {
+		out = append(out, pod(fmt.Sprintf("%s-%d", template, i), template, s))
+	}
+	return out
+}
+
+// counting is a Learner that writes down what OnStart was told.
+func counting() (*coldstart.Learner, *[]coldstart.Start) {
+	var got []coldstart.Start
+	return &coldstart.Learner{OnStart: func(_ coldstart.Key, s coldstart.Start) { got = append(got, s) }}, &got
+}
+
+func TestSlices(t *testing.T) {
+	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
+	var never time.Time
+	cases := map[string]struct {
+		scheduled, initialised, ready time.Time
+		want                          coldstart.Start
+		reason                        string
+	}{
+		"InOrder":               {at(5), at(35), at(95), coldstart.Start{Schedule: 5, Fetch: 30, Load: 60}, "each slice is what lies between"},
+		"NoScheduled":           {never, at(35), at(95), coldstart.Start{Fetch: 35, Load: 60}, "its time goes to the next slice"},
+		"NoInitialised":         {at(5), never, at(95), coldstart.Start{Schedule: 5, Load: 90}, "a pod without init containers"},
+		"OnlyReady":             {never, never, at(95), coldstart.Start{Load: 95}, "a file may give no more"},
+		"ScheduledAfterReady":   {at(100), at(35), at(95), coldstart.Start{Schedule: 95}, "clocks of different nodes"},
+		"InitialisedTooEarly":   {at(50), at(10), at(95), coldstart.Start{Schedule: 50, Load: 45}, "no slice is negative"},
+		"InitialisedAfterReady": {at(5), at(200), at(95), coldstart.Start{Schedule: 5, Fetch: 90}, "nor longer than the whole"},
+		"ScheduledTooEarly":     {at(-9), at(35), at(95), coldstart.Start{Fetch: 35, Load: 60}, "no slice begins before the pod"},
+		"AtOnce":                {at(0), at(0), at(0), coldstart.Start{}, "all in the same second"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			l, got := counting()
+			l.Observe(llama, []coldstart.Pod{{Name: "a", Created: epoch, Scheduled: tc.scheduled, Initialised: tc.initialised, Ready: tc.ready}}, epoch)
+			require.Equal(t, []coldstart.Start{tc.want}, *got, tc.reason)
+			require.Equal(t, tc.ready.Sub(epoch), (*got)[0].Total(), "the sum is right whatever is missing")
+		})
+	}
+}
+
+func TestWhatIsNoStart(t *testing.T) {
+	cases := map[string]struct {
+		pod    coldstart.Pod
+		reason string
+	}{
+		"NotReady":         {coldstart.Pod{Name: "a", Created: epoch}, "it has not ended"},
+		"NotCreated":       {coldstart.Pod{Name: "a", Ready: epoch}, "its beginning is not known"},
+		"ReadyBeforeBirth": {coldstart.Pod{Name: "a", Created: epoch, Ready: epoch.Add(-time.Second)}, "a clock is wrong"},
+		"DaysLong":         {coldstart.Pod{Name: "a", Created: epoch, Ready: epoch.Add(72 * time.Hour)}, "readiness regained while nobody looked"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			l, got := counting()
+			l.Observe(llama, []coldstart.Pod{tc.pod}, epoch)
+			require.Empty(t, *got, tc.reason)
+		})
+	}
+}
+
+func TestSeedUntilEnough(t *testing.T) {
+	var l coldstart.Learner
+	seed := coldstart.Quantiles{P50: 2 * time.Minute, P95: 200 * time.Second}
+	require.Equal(t, seed, l.Quantiles(llama, "a", said), "never seen: what the user said, times 5/3")
+	l.Observe(llama, pods("a", 60, 60), epoch)
+	require.Equal(t, seed, l.Quantiles(llama, "a", said), "two starts are not enough")
+	_, ok := l.Learned(llama)
+	require.False(t, ok, "and nothing is said to be learned")
+	l.Observe(llama, pods("a", 60, 60, 60), epoch)
+	q := l.Quantiles(llama, "a", said)
+	require.InDelta(t, 60, q.P50.Seconds(), 1e-6)
+	require.InDelta(t, 66, q.P95.Seconds(), 1e-6, "three equal ones: the least spread")
+	learned, ok := l.Learned(llama)
+	require.True(t, ok)
+	require.Equal(t, q, learned)
+	require.Equal(t, seed, l.Quantiles(coldstart.Key{Namespace: "ai", Name: "mistral"}, "a", said), "another ScaledObject learns for itself")
+	require.Equal(t, coldstart.Longest, l.Quantiles(coldstart.Key{}, "", 1<<62).P50, "whatever the user said")
+}
+
+func TestTemplates(t *testing.T) {
+	var l coldstart.Learner
+	p50 := func(template string) float64 {
+		return l.Quantiles(llama, template, said).P50.Round(time.Millisecond).Seconds()
+	}
+	l.Observe(llama, pods("a", 60, 60, 60), epoch)
+	require.InDelta(t, 60, p50("b"), 0, "a new template begins with the last one's")
+	l.Observe(llama, pods("b", 300, 300), epoch)
+	require.InDelta(t, 60, p50("b"), 0, "until it has enough of its own")
+	l.Observe(llama, pods("b", 300, 300, 300), epoch)
+	require.InDelta(t, 300, p50("b"), 0)
+	require.InDelta(t, 60, p50("a"), 0, "going back finds what the old one took")
+	require.InDelta(t, 300, p50(""), 0, "with no pod: the one started last")
+
+	l.Observe(llama, []coldstart.Pod{pod("again", "a", 60)}, epoch)
+	require.InDelta(t, 60, p50(""), 0, "having gone back, that is the first one again")
+	require.InDelta(t, 60, p50("c"), 0, "and the next new one begins with it")
+	for _, template := range []string{"c", "d"} {
+		l.Observe(llama, pods(template, 10, 10, 10), epoch)
+	}
+	require.InDelta(t, 60, p50("a"), 0, "of four, the three started last are kept")
+	require.InDelta(t, 10, p50("b"), 0, "the other is forgotten, and begins like a new one")
+}
+
+// Pods come in the order of their names; what counts as the latest is when they
+// got Ready.
+func TestLatestByReadiness(t *testing.T) {
+	var l coldstart.Learner
+	l.Observe(llama, append(pods("z", 30, 31, 32), pods("a", 20, 21, 22)...), epoch)
+	require.InDelta(t, 31, l.Quantiles(llama, "", said).P50.Seconds(), 1e-6)
+}
+
+func TestCountedOnce(t *testing.T) {
+	l, got := counting()
+	now := epoch
+	for range 100 {
+		now = now.Add(time.Second)
+		l.Observe(llama, pods("a", 60, 70), now)
+	}
+	require.Len(t, *got, 2, "looked at a hundred times")
+
+	lost := pods("a", 60, 70)
+	lost[0].Ready = time.Time{}
+	l.Observe(llama, lost, now)
+	lost[0].Ready = now.Add(time.Hour)
+	l.Observe(llama, lost, now)
+	require.Len(t, *got, 2, "readiness lost and regained")
+
+	reborn := pods("a", 60, 70)
+	reborn[1].Created, reborn[1].Ready = epoch.Add(time.Hour), epoch.Add(time.Hour+50*time.Second)
+	l.Observe(llama, reborn, now)
+	require.Len(t, *got, 3, "a StatefulSet's pod comes back under its name: that is a new start")
+	require.Equal(t, 50*time.Second, (*got)[2].Total())
+}
+
+// A restart, with the Store in between.
+func TestCountedOnceAcrossRestart(t *testing.T) {
+	first, _ := counting()
+	store := &memory{}
+	before := pods("a", 60, 70, 80)
+	first.Observe(llama, before, epoch.Add(5*time.Minute))
+	store.keep(t, first)
+
+	second, got := counting()
+	(&coldstart.Keeper{Learner: second, Store: store}).Restore(t.Context())
+	require.Equal(t, first.Quantiles(llama, "a", said), second.Quantiles(llama, "a", said))
+	before[0].Ready = epoch.Add(20 * time.Minute) // lost and regained while nobody looked
+	late := pod("late", "a", 240)                 // got Ready before the last write, but was not seen then
+	second.Observe(llama, append(before, late), epoch.Add(time.Hour))
+	require.Equal(t, []coldstart.Start{{Load: 240}}, *got, "what was counted is not counted again, what was not is")
+}
+
+// An edited trigger is a new key: what was learned goes with the ScaledObject,
+// and its pods have not started twice.
+func TestAnotherTrigger(t *testing.T) {
+	l, got := counting()
+	l.Observe(llama, pods("a", 60, 60, 60), epoch)
+	edited := llama
+	edited.Trigger = "t2"
+	require.Equal(t, l.Quantiles(llama, "a", said), l.Quantiles(edited, "a", said), "nothing of its own yet")
+	l.Observe(edited, pods("a", 60, 60, 60)[:1], epoch)
+	require.Len(t, *got, 3, "counted by the other trigger")
+	l.Observe(edited, pods("a", 90, 90, 90)[1:], epoch)
+	require.InDelta(t, 90, l.Quantiles(edited, "a", said).P50.Seconds(), 1e-6, "its own, once enough")
+}
+
+func TestBoundedMemory(t *testing.T) {
+	l, _ := counting()
+	store := &memory{}
+	for template := range 10 {
+		for i := range 100 {
+			p := pod(fmt.Sprintf("p-%d-%d", template, i), fmt.Sprint(template), float64(i+1))
+			l.Observe(llama, []coldstart.Pod{p}, epoch)
+		}
+	}
+	store.keep(t, l)
+	e := store.entries[llama]
+	require.Len(t, e.Templates, 3)
+	for i, template := range e.Templates {
+		require.Equal(t, fmt.Sprint(7+i), template.Hash, "the last templates")
+		require.Len(t, template.Starts, coldstart.Kept)
+		require.InDelta(t, 100, template.Starts[coldstart.Kept-1].Load, 0, "the last starts")
+	}
+	require.Equal(t, []string{fmt.Sprintf("p-9-99@%d", epoch.Unix())}, e.Counted, "pods that are gone are forgotten")
+}
+
+func TestBoundedKeys(t *testing.T) {
+	var l coldstart.Learner
+	key := func(i int) coldstart.Key {
+		return coldstart.Key{Namespace: "ai", Name: "llama", Trigger: fmt.Sprint(i)}
+	}
+	for i := range 5000 { // each edit of a trigger makes a key
+		l.Keep(key(i), json.RawMessage(`{}`), epoch.Add(time.Duration(i)*time.Second))
+	}
+	require.Nil(t, l.Kept(key(0)), "those not updated for longest are forgotten")
+	require.NotNil(t, l.Kept(key(4999)))
+	require.NotNil(t, l.Kept(key(5000-4096)))
+}
+
+func TestStateIsKept(t *testing.T) {
+	var l coldstart.Learner
+	require.Nil(t, l.Kept(llama))
+	l.Keep(llama, json.RawMessage(`{"a":1}`), epoch)
+	require.JSONEq(t, `{"a":1}`, string(l.Kept(llama)))
+}
+
+// A Store that could be reached only after the scaler had begun: nothing that
+// was learned before is lost, nor what was learned since.
+func TestLateRestoreKeepsNewerKnowledge(t *testing.T) {
+	old, _ := counting()
+	store := &memory{}
+	old.Observe(llama, pods("a", 10, 20, 30), epoch)
+	old.Keep(llama, json.RawMessage(`"old"`), epoch)
+	mistral := coldstart.Key{Namespace: "ai", Name: "mistral"}
+	old.Observe(mistral, pods("m", 5, 5, 5), epoch)
+	store.keep(t, old)
+
+	l, _ := counting()
+	l.Observe(llama, append(pods("a", 10, 20, 30)[2:], pod("new", "a", 40), pod("b-0", "b", 50)), epoch)
+	l.Keep(llama, json.RawMessage(`"new"`), epoch)
+	for range 2 { // the second time changes nothing
+		l.Restore(store.entries)
+	}
+	require.JSONEq(t, `"new"`, string(l.Kept(llama)))
+	require.NotEqual(t, said, l.Quantiles(mistral, "", said).P50, "keys not seen since")
+	after := &memory{}
+	after.keep(t, l)
+	want := []coldstart.Template{
+		{Hash: "a", Starts: []coldstart.Start{{Load: 10}, {Load: 20}, {Load: 30}, {Load: 40}}},
+		{Hash: "b", Starts: []coldstart.Start{{Load: 50}}},
+	}
+	require.Empty(t, cmp.Diff(want, after.entries[llama].Templates), "the pod that both have seen counts once")
+}
