@@ -95,13 +95,18 @@ func (s *Scaler) Targets() []TargetStatus {
 	return out
 }
 
-// DebugHandler serves Targets as JSON.
+// DebugHandler serves Targets as JSON: all, or those of ?namespace= and
+// ?scaledObject=.
 func (s *Scaler) DebugHandler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked := func(key, value string) bool { want := r.URL.Query().Get(key); return want == "" || want == value }
+		targets := slices.DeleteFunc(s.Targets(), func(t TargetStatus) bool {
+			return !asked("namespace", t.Namespace) || !asked("scaledObject", t.ScaledObject)
+		})
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
-		_ = enc.Encode(s.Targets()) // a reader that has gone needs no answer
+		_ = enc.Encode(targets) // a reader that has gone needs no answer
 	})
 }
 

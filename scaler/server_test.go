@@ -316,10 +316,17 @@ func TestDebugTargetsAndMetrics(t *testing.T) {
 	r.set(func(c *cluster) { delete(c.readings, "10.0.0.2") })
 	require.Eventually(t, func() bool { v, err := r.value(t, object(nil)); return err == nil && v == 8 }, soon, time.Millisecond)
 
-	rec := httptest.NewRecorder()
-	r.scaler.DebugHandler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/targets", nil))
-	var targets []TargetStatus
-	require.NoError(t, json.Unmarshal(rec.Body.Bytes(), &targets))
+	ask := func(query string) (targets []TargetStatus) {
+		rec := httptest.NewRecorder()
+		r.scaler.DebugHandler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/targets"+query, nil))
+		require.NoError(t, json.Unmarshal(rec.Body.Bytes(), &targets))
+		return targets
+	}
+	for _, other := range []string{"?namespace=ml", "?scaledObject=mistral", "?namespace=ai&scaledObject=mistral"} {
+		require.Empty(t, ask(other))
+	}
+	require.Equal(t, ask(""), ask("?namespace=ai&scaledObject=llama"))
+	targets := ask("")
 	require.Len(t, targets, 1)
 	require.Equal(t, "llama", targets[0].ScaledObject)
 	require.Equal(t, 1, targets[0].Terms.Unread)

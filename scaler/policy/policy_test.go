@@ -3,6 +3,8 @@ package policy
 import (
 	"encoding/json"
 	"math"
+	"os"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -181,4 +183,22 @@ func BenchmarkDecide(b *testing.B) {
 		now = now.Add(time.Second)
 		_, s = Decide(c, s, in, now)
 	}
+}
+
+// Every rule that can settle a decision is known to those who show it.
+func TestReasonsHaveWords(t *testing.T) {
+	source, err := os.ReadFile("types.go")
+	require.NoError(t, err)
+	var declared []Reason
+	for _, m := range regexp.MustCompile(`(?m)^\tReason\w+ +Reason = "([a-z-]+)"`).FindAllSubmatch(source, -1) {
+		declared = append(declared, Reason(m[1]))
+	}
+	require.NotEmpty(t, declared)
+	require.Equal(t, declared, Reasons())
+	texts := map[string]bool{}
+	for _, r := range Reasons() {
+		texts[r.Text()] = true
+	}
+	require.Len(t, texts, len(declared), "no two say the same")
+	require.Empty(t, Reason("other").Text())
 }

@@ -130,6 +130,51 @@ const (
 	ReasonUnknown       Reason = "unknown"           // nothing could be read for StaleAfter: frozen, or no answer
 )
 
+// reasons says in words what each reason means, in the order of the constants.
+var reasons = []struct {
+	reason Reason
+	text   string
+}{
+	{ReasonIdle, "nothing to do, and nothing runs"},
+	{ReasonLoad, "the steady load wants it"},
+	{ReasonBacklog, "a pile of requests has to be worked off"},
+	{ReasonLookahead, "the load is rising, and a start takes its time"},
+	{ReasonHold, "by the recent traffic another replica costs less than the waiting that it spares"},
+	{ReasonWindow, "more was needed within the fixed scale-down window"},
+	{ReasonKeepAlive, "the last replica stays warm for a while"},
+	{ReasonSettle, "it is too soon after a scale-out to scale in"},
+	{ReasonOneFirst, "several replicas must first become one, and then zero"},
+	{ReasonLease, "a start is under way, and is not given up"},
+	{ReasonCredit, "a starting pod takes too long to be counted on, so another is asked for beside it"},
+	{ReasonMin, "minReplicas is above the need"},
+	{ReasonMax, "maxReplicas is below the need"},
+	{ReasonHoldUnknown, "something could not be read, so nothing scales in"},
+	{ReasonDemandUnknown, "the demand source is silent, so nothing scales in"},
+	{ReasonStalled, "the engines hang, and more of them would not help"},
+	{ReasonStartFailed, "a start passed its deadline, and the next has to wait"},
+	{ReasonUnknown, "nothing could be read for staleAfter, so the replicas are frozen as they are"},
+}
+
+// Reasons lists every reason.
+func Reasons() []Reason {
+	var all []Reason
+	for _, r := range reasons {
+		all = append(all, r.reason)
+	}
+	return all
+}
+
+// Text is the reason in words that fit after "because"; "" for one that is not
+// known.
+func (r Reason) Text() string {
+	for _, known := range reasons {
+		if known.reason == r {
+			return known.text
+		}
+	}
+	return ""
+}
+
 // Decision is the answer, with everything that led to it. The log line, the
 // metrics, /debug/targets and `pilotlight explain` all render this struct.
 type Decision struct {

@@ -47,6 +47,8 @@ type app struct {
 	agentPort       int
 	cluster         ClusterFlags
 	scalerNamespace string
+	scaler          string
+	scalerPort      int
 
 	dryRun, yes bool
 	message     string
@@ -66,6 +68,7 @@ func Commands(deps Deps) []*cobra.Command {
 	deps = deps.withDefaults()
 	return []*cobra.Command{
 		resolveCommand(deps), historyCommand(deps), promoteCommand(deps), rollbackCommand(deps), statusCommand(deps), doctorCommand(deps), pointerCommand(deps),
+		explainCommand(deps),
 	}
 }
 
@@ -139,9 +142,15 @@ func (a *app) agentFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&a.agents, "agents", nil, "ask the agents at these host:port instead of finding pods in the cluster")
 	f.IntVar(&a.agentPort, "agent-port", 0, "port of the agents in the cluster (default 9400)")
+	a.clusterFlags(cmd, "namespace to look in (default: all)")
+}
+
+// clusterFlags say which cluster; help is that of --namespace.
+func (a *app) clusterFlags(cmd *cobra.Command, help string) {
+	f := cmd.Flags()
 	f.StringVar(&a.cluster.Kubeconfig, "kubeconfig", "", "kubeconfig file (default: $KUBECONFIG, else the pod's service account, else ~/.kube/config)")
 	f.StringVar(&a.cluster.Context, "context", "", "context of the kubeconfig (default: the current one)")
-	f.StringVarP(&a.cluster.Namespace, "namespace", "n", "", "namespace to look in (default: all)")
+	f.StringVarP(&a.cluster.Namespace, "namespace", "n", "", help)
 }
 
 // sightFlags are those of commands that want to know of moves that nobody

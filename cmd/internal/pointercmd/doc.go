@@ -1,5 +1,6 @@
 // Package pointercmd holds the commands of `pilotlight` that read and move
-// pointers: resolve, history, promote, rollback, status and pointer.
+// pointers: resolve, history, promote, rollback, status, doctor and pointer; and
+// explain, which asks the scaler why a model has the replicas it has.
 //
 // A pointer is a reference that moves: an alias in MLflow (models:/llama@champion)
 // or an object on the store (pointer+s3://bucket/key). The commands see both as
@@ -24,7 +25,7 @@
 //
 // deps.go says what the commands need of the world, and is where a test puts
 // its own; move.go is the order above; target.go, sight.go, preflight.go, confirm.go,
-// restart.go and wait.go are its steps; resolve.go, history.go, status.go and
-// pointer.go the other commands; output.go prints documents as a table, JSON or
-// YAML.
+// restart.go and wait.go are its steps; resolve.go, history.go, status.go,
+// doctor.go, pointer.go and explain.go the other commands; output.go prints
+// documents as a table, JSON or YAML.
 package pointercmd

@@ -16,6 +16,7 @@ import (
 	"github.com/pilotlight-dev/pilotlight/scaler"
 	"github.com/pilotlight-dev/pilotlight/scaler/demand/source"
 	"github.com/pilotlight-dev/pilotlight/scaler/moves"
+	"github.com/pilotlight-dev/pilotlight/scaler/policy"
 	"github.com/pilotlight-dev/pilotlight/scaler/webhook"
 )
 
@@ -92,6 +93,12 @@ func TestReferenceHasEveryMetric(t *testing.T) {
 
 func TestReferenceHasEventsFailuresAndSources(t *testing.T) {
 	require.ElementsMatch(t, events.Reasons(), firsts(section(t, "Events")))
+	var reasons []string
+	for _, r := range policy.Reasons() {
+		reasons = append(reasons, string(r))
+		require.Contains(t, section(t, "Reasons"), "| `"+string(r)+"` | "+r.Text()+" |")
+	}
+	require.ElementsMatch(t, reasons, firsts(section(t, "Reasons")))
 	var failures []string
 	for _, f := range workload.Failures() {
 		failures = append(failures, string(f))
