@@ -53,21 +53,35 @@ func Server(f Files) (*tls.Config, error) {
 
 // Client returns a configuration for dialling: the server's certificate must
 // be signed by CA (the system's roots without one), and Cert with Key is shown
-// when asked for.
+// when asked for. Cert and Key may be replaced; CA is that of now. Whoever dials
+// for longer than a CA lives takes Clients.
 func Client(f Files) (*tls.Config, error) {
+	each, err := Clients(f)
+	if err != nil {
+		return nil, err
+	}
+	return each(), nil
+}
+
+// Clients is Client for each handshake anew: what it returns makes a
+// configuration from the files as they are then. It fails when they cannot be
+// used now.
+func Clients(f Files) (each func() *tls.Config, err error) {
 	r := &reloader{files: f}
 	if err := r.load(); err != nil {
 		return nil, err
 	}
-	_, pool := r.current()
-	c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
-	if f.Cert != "" {
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			cert, _ := r.current()
-			return cert, nil
+	return func() *tls.Config {
+		_, pool := r.current()
+		c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
+		if f.Cert != "" {
+			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				cert, _ := r.current()
+				return cert, nil
+			}
 		}
-	}
-	return c, nil
+		return c
+	}, nil
 }
 
 type reloader struct {

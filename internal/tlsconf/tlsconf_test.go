@@ -108,6 +108,36 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	require.Eventually(t, func() bool { name, err := shake(t, server, client); return err == nil && name == "second" }, 5*time.Second, 50*time.Millisecond)
 }
 
+// When a CA is replaced, its certificate and what it signs come at different
+// times; in the end everybody is trusted again without a restart.
+func TestTheCAIsReloadedForEachHandshake(t *testing.T) {
+	dir := t.TempDir()
+	issue := func(ca string) tlsconf.Files {
+		authority, err := tlstest.New(ca)
+		require.NoError(t, err)
+		files, err := authority.Issue(dir, "server")
+		require.NoError(t, err)
+		return files
+	}
+	first := issue("first")
+	server, err := tlsconf.Server(tlsconf.Files{Cert: first.Cert, Key: first.Key})
+	require.NoError(t, err)
+	each, err := tlsconf.Clients(tlsconf.Files{CA: first.CA})
+	require.NoError(t, err)
+	_, err = shake(t, server, each())
+	require.NoError(t, err)
+
+	later := time.Now().Add(time.Hour)
+	for _, name := range []string{issue("second").CA, first.Cert, first.Key} {
+		require.NoError(t, os.Chtimes(name, later, later))
+	}
+	require.Eventually(t, func() bool { _, err := shake(t, server, each()); return err == nil }, 5*time.Second, 50*time.Millisecond)
+
+	require.NoError(t, os.WriteFile(first.CA, []byte("half a certi"), 0o600))
+	require.Never(t, func() bool { _, err := shake(t, server, each()); return err != nil }, 1200*time.Millisecond, 100*time.Millisecond,
+		"a broken CA leaves the last good one in use")
+}
+
 func TestBrokenFilesAreNamed(t *testing.T) {
 	_, err := tlsconf.Server(tlsconf.Files{Cert: "only.crt"})
 	require.ErrorIs(t, err, tlsconf.ErrFiles)

@@ -180,9 +180,26 @@ func (f *flags) scalerCredentials() (credentials.TransportCredentials, error) {
 	if f.insecure {
 		return insecure.NewCredentials(), nil
 	}
-	c, err := tlsconf.Client(f.tls)
+	each, err := tlsconf.Clients(f.tls)
 	if err != nil {
 		return nil, err
 	}
-	return credentials.NewTLS(c), nil
+	return renewed{credentials.NewTLS(each()), each}, nil
+}
+
+// renewed makes each handshake by the files as they are then: both the CA and
+// our own certificate may be replaced while the process runs.
+type renewed struct {
+	credentials.TransportCredentials
+	each func() *tls.Config
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (r renewed) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(r.each()).ClientHandshake(ctx, authority, conn)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (r renewed) Clone() credentials.TransportCredentials {
+	return renewed{r.TransportCredentials.Clone(), r.each}
 }

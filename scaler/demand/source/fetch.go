@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -45,15 +46,21 @@ func newFetcher(e Entry, r resolver) (*fetcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: url", ErrConfig, e.Name)
 	}
-	conf, err := tlsconf.Client(tlsconf.Files{CA: e.CAFile})
+	roots, err := tlsconf.Clients(tlsconf.Files{CA: e.CAFile})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: caFile: %w", ErrConfig, e.Name, err)
 	}
-	conf.ServerName = base.Hostname() // requests go to addresses
 	f := &fetcher{entry: e, base: base, resolver: r, client: &http.Client{
 		Transport: &http.Transport{
-			TLSClientConfig: conf, TLSHandshakeTimeout: time.Duration(e.Timeout), MaxIdleConnsPerHost: 2,
-			IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10,
+			DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				ctx, cancel := context.WithTimeout(ctx, time.Duration(e.Timeout))
+				defer cancel()
+				conf := roots()                   // the CA may have been replaced
+				conf.ServerName = base.Hostname() // requests go to addresses
+				return (&tls.Dialer{Config: conf}).DialContext(ctx, network, addr)
+			},
+			MaxIdleConnsPerHost: 2,
+			IdleConnTimeout:     30 * time.Second, MaxResponseHeaderBytes: 64 << 10,
 		},
 		// A redirect is answered with an error: it would lead the token, or
 		// the question, elsewhere.

@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pilotlight-dev/pilotlight/internal/tlsconf"
+	"github.com/pilotlight-dev/pilotlight/internal/tlsconf/tlstest"
 	"github.com/pilotlight-dev/pilotlight/internal/trigger"
 	"github.com/pilotlight-dev/pilotlight/internal/workload"
 	"github.com/pilotlight-dev/pilotlight/scaler/policy"
@@ -313,4 +315,52 @@ func TestSlowQueryHarmsOnlyItself(t *testing.T) {
 	}
 	_, problem := views["slow"].Says()
 	require.Equal(t, "did not answer in time", problem)
+}
+
+// A source's certificate and the CA that signed it may be replaced together: the
+// next connection is by the new ones.
+func TestACertificateOfAnotherCAIsTrustedOnceItsFileIs(t *testing.T) {
+	dir := t.TempDir()
+	issue := func(name string) tlsconf.Files {
+		ca, err := tlstest.New(name)
+		require.NoError(t, err)
+		files, err := ca.Issue(dir, "epp")
+		require.NoError(t, err)
+		return files
+	}
+	files := issue("first")
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close") // each poll makes a handshake
+		_, _ = io.WriteString(w, newQueue)
+	}))
+	var err error
+	srv.TLS, err = tlsconf.Server(tlsconf.Files{Cert: files.Cert, Key: files.Key})
+	require.NoError(t, err)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	p, v := ask(t, "type: epp\nurl: "+srv.URL+"\ncaFile: "+files.CA, trigger.Trigger{ModelName: "llama"})
+	defer v.Wake(llama, make(chan struct{}, 1))()
+	p.poll(t.Context())
+	_, problem := v.Says()
+	require.Empty(t, problem)
+	require.Equal(t, policy.Demand{Known: true, Held: 5}, v.Since(t.Context(), llama, time.Now()))
+
+	trusted, err := os.ReadFile(files.CA)
+	require.NoError(t, err)
+	issue("second")
+	renewed, err := os.ReadFile(files.CA)
+	require.NoError(t, err)
+	touch := func(names ...string) {
+		later := time.Now().Add(time.Hour)
+		for _, name := range names {
+			require.NoError(t, os.Chtimes(name, later, later))
+		}
+	}
+	require.NoError(t, os.WriteFile(files.CA, trusted, 0o600))
+	touch(files.Cert, files.Key)
+	require.Eventually(t, func() bool { p.poll(t.Context()); _, problem := v.Says(); return problem != "" }, 30*time.Second, 50*time.Millisecond,
+		"signed by a CA that is not trusted")
+	require.NoError(t, os.WriteFile(files.CA, renewed, 0o600))
+	touch(files.CA)
+	require.Eventually(t, func() bool { p.poll(t.Context()); _, problem := v.Says(); return problem == "" }, 30*time.Second, 50*time.Millisecond)
 }
