@@ -206,7 +206,7 @@ func TestExecRunsAProgramUntilItSucceeds(t *testing.T) {
 	require.Eventually(t, func() bool {
 		data, err := os.ReadFile(out) //nolint:gosec // a file of this test
 		return err == nil && string(data) == want
-	}, 10*time.Second, 20*time.Millisecond)
+	}, 30*time.Second, 20*time.Millisecond)
 	a.end()
 }
 
@@ -217,7 +217,7 @@ func TestAProgramThatHangsIsEnded(t *testing.T) {
 	w.publish("1")
 	w.point("2")
 	a := w.run(t, opts)
-	require.Eventually(t, func() bool { return len(w.pulled()) == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(w.pulled()) == 1 }, 30*time.Second, 10*time.Millisecond)
 	start := time.Now()
 	a.end()
 	require.Less(t, time.Since(start), 10*time.Second, "the agent's end does not wait for it")

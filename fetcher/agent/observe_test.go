@@ -82,7 +82,7 @@ func TestAnObserverIsToldOfTheEngine(t *testing.T) {
 	opts.EngineHealth = srv.URL + "/health"
 	a := w.run(t, opts)
 	told := func(n int) []string {
-		require.Eventually(t, func() bool { return len(o.all()) >= n }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return len(o.all()) >= n }, 30*time.Second, 10*time.Millisecond)
 		return o.all()
 	}
 	require.Equal(t, []string{"published current false", "up false"}, told(2), "it was up before")

@@ -192,7 +192,7 @@ func TestNudgesReachEveryAgent(t *testing.T) {
 			}
 		}
 		return results["ok"]+results["refused"]+results["unreachable"] == 4
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	require.Equal(t, map[string]float64{"ok": 2, "refused": 1, "unreachable": 1}, results)
 	cancel()
 	<-done

@@ -126,7 +126,7 @@ func (r *rig) held() uint64 {
 
 func (r *rig) waitHeld(t *testing.T, n uint64) {
 	t.Helper()
-	require.Eventually(t, func() bool { return r.held() == n }, 5*time.Second, time.Millisecond, "held %d, want %d", r.held(), n)
+	require.Eventually(t, func() bool { return r.held() == n }, 30*time.Second, time.Millisecond, "held %d, want %d", r.held(), n)
 }
 
 // echo answers with the body it was sent, and counts how many run at once.
@@ -198,7 +198,7 @@ func TestHeldUntilReadyThenAnsweredIntact(t *testing.T) {
 	require.Zero(t, r.held())
 	d := r.Snapshot()[0]
 	require.Equal(t, uint64(1), d.GetArrivalsTotal())
-	require.Eventually(t, func() bool { return r.Snapshot()[0].GetCompletedTotal() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.Snapshot()[0].GetCompletedTotal() == 1 }, 30*time.Second, time.Millisecond)
 }
 
 func TestNeverMoreThanTheTargetOnOnePod(t *testing.T) {
@@ -211,7 +211,7 @@ func TestNeverMoreThanTheTargetOnOnePod(t *testing.T) {
 	}
 	r.waitHeld(t, 3)
 	require.Equal(t, uint64(4), r.Snapshot()[0].GetInFlight())
-	require.Eventually(t, func() bool { return one.running() == 2 && two.running() == 2 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return one.running() == 2 && two.running() == 2 }, 30*time.Second, time.Millisecond)
 	close(one.block)
 	close(two.block)
 	for _, c := range answers {
@@ -232,7 +232,7 @@ func TestRefusedDialIsRetried(t *testing.T) {
 	require.NoError(t, l.Close())
 	r.set(t, target(llama, nil, podAt(t, "a", addr)))
 	answer := r.async(t.Context())
-	require.Eventually(t, func() bool { return r.Snapshot()[0].GetArrivalsTotal() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.Snapshot()[0].GetArrivalsTotal() == 1 }, 30*time.Second, time.Millisecond)
 	l, err = lc.Listen(t.Context(), "tcp", addr)
 	require.NoError(t, err)
 	srv := &http.Server{Handler: &echo{}, ReadHeaderTimeout: time.Second}
@@ -275,12 +275,12 @@ func TestClientGoneFreesThePlace(t *testing.T) {
 	r.set(t, target(llama, nil, podAt(t, "a", serve(t, engine))))
 	ctx, cancel = context.WithCancel(t.Context())
 	answer = r.async(ctx)
-	require.Eventually(t, func() bool { return engine.running() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return engine.running() == 1 }, 30*time.Second, time.Millisecond)
 	cancel()
 	<-answer
-	require.Eventually(t, func() bool { return r.Snapshot()[0].GetInFlight() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.Snapshot()[0].GetInFlight() == 0 }, 30*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return engine.disconnects() == 1 },
-		5*time.Second, time.Millisecond, "the engine is told, and stops generating")
+		30*time.Second, time.Millisecond, "the engine is told, and stops generating")
 }
 
 func TestRefusals(t *testing.T) {
@@ -392,7 +392,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, r.post(t.Context(), "/does/not/exist", big).status)
 	r.set(t, target(llama, nil, podAt(t, "a", serve(t, &echo{}))))
 	require.Equal(t, http.StatusOK, (<-first).status)
-	require.Eventually(t, func() bool { return r.memory.used.Load() == 0 }, 5*time.Second, time.Millisecond, "memory is given back")
+	require.Eventually(t, func() bool { return r.memory.used.Load() == 0 }, 30*time.Second, time.Millisecond, "memory is given back")
 }
 
 // A client that stops sending is not waited for.
@@ -419,7 +419,7 @@ func TestDrain(t *testing.T) {
 	engine := &echo{block: make(chan struct{})}
 	r.set(t, target(llama, nil, podAt(t, "a", serve(t, engine))))
 	running := []<-chan reply{r.async(t.Context()), r.async(t.Context())}
-	require.Eventually(t, func() bool { return engine.running() == 2 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return engine.running() == 2 }, 30*time.Second, time.Millisecond)
 	held := r.async(t.Context())
 	r.waitHeld(t, 1)
 	r.Drain(t.Context(), 0)
@@ -431,7 +431,7 @@ func TestDrain(t *testing.T) {
 	for _, c := range running {
 		require.Equal(t, http.StatusOK, (<-c).status, "what runs goes on")
 	}
-	require.Eventually(t, func() bool { return r.Snapshot()[0].GetInFlight() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.Snapshot()[0].GetInFlight() == 0 }, 30*time.Second, time.Millisecond)
 	require.Equal(t, http.StatusOK, r.post(t.Context(), "/v1/chat/completions", ask).status)
 }
 
@@ -534,7 +534,7 @@ func TestLeavingPodFinishes(t *testing.T) {
 	old, fresh := &echo{block: make(chan struct{})}, &echo{}
 	r.set(t, target(llama, nil, podAt(t, "old", serve(t, old))))
 	answer := r.async(t.Context())
-	require.Eventually(t, func() bool { return old.running() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return old.running() == 1 }, 30*time.Second, time.Millisecond)
 	r.set(t, target(llama, nil, podAt(t, "fresh", serve(t, fresh))))
 	require.Equal(t, http.StatusOK, r.post(t.Context(), "/v1/chat/completions", ask).status)
 	require.Equal(t, 1, fresh.total)

@@ -3,6 +3,7 @@ package activator
 import (
 	"context"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,14 +67,30 @@ func TestReporter(t *testing.T) {
 	require.NotEmpty(t, first.GetBootId())
 	require.Zero(t, first.GetTargets()[0].GetHeld())
 
-	began := time.Now()
-	answer := r.async(t.Context())
-	second := <-l.got
-	for second.GetTargets()[0].GetHeld() == 0 {
-		second = <-l.got
+	// As a rule: the machine may be busy now and then.
+	reported := func(held bool) (last *demandpb.Snapshot) {
+		for last = range l.got {
+			if (last.GetTargets()[0].GetHeld() > 0) == held {
+				break
+			}
+		}
+		return last
 	}
-	require.Less(t, time.Since(began), 500*time.Millisecond, "an edge does not wait for the next second")
-	require.Greater(t, second.GetSeq(), first.GetSeq())
+	var took []time.Duration
+	for range 20 {
+		one, giveUp := context.WithCancel(t.Context())
+		began := time.Now()
+		gone := r.async(one)
+		require.Greater(t, reported(true).GetSeq(), first.GetSeq())
+		took = append(took, time.Since(began))
+		giveUp()
+		require.Error(t, (<-gone).err)
+		reported(false)
+	}
+	slices.Sort(took)
+	require.Less(t, took[len(took)/2], 200*time.Millisecond, "an edge does not wait for the next second")
+	answer := r.async(t.Context())
+	reported(true)
 
 	r.set(t, target(llama, nil, podAt(t, "a", serve(t, &echo{}))))
 	require.NoError(t, (<-answer).err)

@@ -52,7 +52,7 @@ func TestWhoIsRefusedWhileSendingCanReadWhy(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 			require.Equal(t, tc.status, resp.StatusCode)
 			require.Contains(t, string(text), tc.code)
-			require.Eventually(t, func() bool { return r.active.Load() == 0 && r.memory.used.Load() == 0 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return r.active.Load() == 0 && r.memory.used.Load() == 0 }, 30*time.Second, time.Millisecond)
 		})
 	}
 }

@@ -95,8 +95,8 @@ func TestLeavesInOrder(t *testing.T) {
 - {namespace: ai, name: asleep, maxReplicaCount: 1, metadata: {targetRequests: "1", modelName: asleep}}
 - {namespace: ai, name: awake, maxReplicaCount: 1, metadata: {targetRequests: "1", modelName: awake}, pods: [{name: a, host: %s, port: %s, readyAt: 2026-01-01T00:00:00Z}]}
 `, host, port), 0o600))
-	r := start(t, "--static-targets", targets, "--shutdown-delay", "500ms", "--drain-hold", "100ms", "--grace", "10s")
-	require.Eventually(t, func() bool { return r.get(t, r.clients+"/v1/models") == http.StatusOK }, 5*time.Second, 10*time.Millisecond)
+	r := start(t, "--static-targets", targets, "--shutdown-delay", "3s", "--drain-hold", "100ms", "--grace", "10s")
+	require.Eventually(t, func() bool { return r.get(t, r.clients+"/v1/models") == http.StatusOK }, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, http.StatusOK, r.get(t, r.probes+"/readyz"))
 
 	type answer struct {
@@ -115,10 +115,10 @@ func TestLeavesInOrder(t *testing.T) {
 	stream := do("awake")
 	<-streaming
 	held := do("asleep")
-	time.Sleep(50 * time.Millisecond) // it has no way to tell that it is held
+	require.Eventually(t, func() bool { return r.gauge(t, "held_requests", "asleep") == "1" }, 30*time.Second, time.Millisecond)
 
 	r.stop()
-	require.Eventually(t, func() bool { return r.get(t, r.probes+"/readyz") == http.StatusServiceUnavailable }, 400*time.Millisecond, 5*time.Millisecond, "unready first")
+	require.Eventually(t, func() bool { return r.get(t, r.probes+"/readyz") == http.StatusServiceUnavailable }, 2*time.Second, 5*time.Millisecond, "unready first")
 	require.Equal(t, http.StatusOK, r.get(t, r.clients+"/v1/models"), "and still accepting")
 	h := <-held
 	require.NoError(t, h.err, "the held are answered, not dropped")
@@ -131,7 +131,7 @@ func TestLeavesInOrder(t *testing.T) {
 	select {
 	case code := <-r.code:
 		require.Equal(t, exitcode.OK, code)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the activator did not end")
 	}
 }

@@ -79,7 +79,7 @@ func (s *sleeper) told(t *testing.T, active bool) {
 	require.Eventually(t, func() bool {
 		r, err := s.keda.IsActive(t.Context(), &pb.ScaledObjectRef{Namespace: "ai", Name: "llama", ScalerMetadata: metadata})
 		return err == nil && r.GetResult() == active
-	}, 15*time.Second, 20*time.Millisecond, "KEDA was not told active=%v", active)
+	}, 30*time.Second, 20*time.Millisecond, "KEDA was not told active=%v", active)
 }
 
 // pods replaces what runs: more is the rest of a pod's entry, "" is no pod.

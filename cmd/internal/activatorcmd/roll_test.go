@@ -69,7 +69,7 @@ func TestFaultRolledWithTenHeldAndTenStreaming(t *testing.T) {
 	targets := filepath.Join(t.TempDir(), "targets.yaml")
 	targetsFile(t, targets, engine, false)
 	r := start(t, "--static-targets", targets, "--shutdown-delay", "200ms", "--drain-hold", "10s", "--grace", "20s")
-	require.Eventually(t, func() bool { return r.get(t, r.clients+"/v1/models") == http.StatusOK }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return r.get(t, r.clients+"/v1/models") == http.StatusOK }, 30*time.Second, 10*time.Millisecond)
 
 	type answer struct {
 		status int
@@ -87,12 +87,12 @@ func TestFaultRolledWithTenHeldAndTenStreaming(t *testing.T) {
 			}()
 		}
 	}
-	require.Eventually(t, func() bool { return running.Load() == 10 && r.gauge(t, "held_requests", "asleep") == "10" }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return running.Load() == 10 && r.gauge(t, "held_requests", "asleep") == "10" }, 30*time.Second, 10*time.Millisecond)
 	r.stop()
-	require.Eventually(t, func() bool { return r.get(t, r.clients+"/v1/models") == 0 }, 5*time.Second, 10*time.Millisecond, "accepts no more")
+	require.Eventually(t, func() bool { return r.get(t, r.clients+"/v1/models") == 0 }, 30*time.Second, 10*time.Millisecond, "accepts no more")
 	require.Equal(t, "10", r.gauge(t, "held_requests", "asleep"), "and still holds")
 	targetsFile(t, targets, engine, true)
-	require.Eventually(t, func() bool { return running.Load() == 20 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return running.Load() == 20 }, 30*time.Second, 10*time.Millisecond)
 	close(finish)
 	for range 20 {
 		a := <-answers
@@ -103,7 +103,7 @@ func TestFaultRolledWithTenHeldAndTenStreaming(t *testing.T) {
 	select {
 	case code := <-r.code:
 		require.Equal(t, exitcode.OK, code)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the activator did not end")
 	}
 }

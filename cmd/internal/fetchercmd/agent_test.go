@@ -71,7 +71,7 @@ func (s *system) agent(args ...string) *follower {
 
 func (f *follower) eventually(what string, holds func() bool) {
 	f.t.Helper()
-	require.Eventually(f.t, holds, 15*time.Second, 10*time.Millisecond, "%s: %s", what, &f.out)
+	require.Eventually(f.t, holds, 30*time.Second, 10*time.Millisecond, "%s: %s", what, &f.out)
 }
 
 func (f *follower) end() {

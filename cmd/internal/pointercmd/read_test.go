@@ -10,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -336,4 +338,37 @@ func TestResolveShowsWhatIsThereAndSaysThatItIsNotWhatIsRecorded(t *testing.T) {
 	out := w.requireCode(0, "resolve", "pointer+s3://weights/live", "-o", "json")
 	require.Equal(t, w.digest("1"), decode(t, out.stdout)["digest"])
 	require.Contains(t, out.stderr, "fetchers refuse what is there now")
+}
+
+// An API server that hangs until the time is up says nothing against the
+// registry, nor the other way round: each is asked meanwhile.
+func TestStatusBlamesWhoHangs(t *testing.T) {
+	w := newWorld(t)
+	w.cluster = newCluster(t)
+	w.cluster.addPod("llama-a", serving("2", w.digest("2"), agent.EngineReady))
+	var hangs atomic.Bool
+	hangs.Store(true)
+	w.cluster.client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if !hangs.Load() {
+			return false, nil, nil
+		}
+		time.Sleep(6 * time.Second)
+		return true, nil, context.DeadlineExceeded
+	})
+	synctest.Test(t, func(t *testing.T) {
+		out := w.requireCode(2, "status", "llama@champion", "--timeout", "5s", "-o", "json")
+		require.Contains(t, out.stderr, "the pods cannot be listed")
+		require.Contains(t, out.stderr, "see --timeout")
+		model := decode(t, out.stdout)["models"].([]any)[0].(map[string]any)
+		require.Equal(t, "2", model["version"])
+		require.Nil(t, model["problem"])
+		require.Nil(t, model["pods"], "unknown is not zero")
+
+		hangs.Store(false)
+		w.backend.onRead = func(int) { time.Sleep(6 * time.Second) }
+		out = w.requireCode(6, "status", "llama@champion", "--timeout", "5s", "-o", "json")
+		model = decode(t, out.stdout)["models"].([]any)[0].(map[string]any)
+		require.Len(t, model["pods"], 1)
+		require.Nil(t, model["podsUnknown"])
+	})
 }

@@ -3,9 +3,11 @@ package pointercmd
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -187,8 +189,14 @@ func (a *app) status(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	pods, perr := a.pods(ctx, ref)
+	// Side by side: whoever hangs until the time is up takes none of it from the
+	// other, who would be blamed.
+	var pods []agentwatch.Pod
+	var perr error
+	var listing sync.WaitGroup
+	listing.Go(func() { pods, perr = a.pods(ctx, ref) })
 	m, err := a.describeModel(ctx, ref)
+	listing.Wait()
 	if perr == nil || len(pods) > 0 {
 		m.Pods = podDocs(pods)
 	} else {
@@ -215,6 +223,9 @@ func (a *app) pods(ctx context.Context, ref registry.Ref) ([]agentwatch.Pod, err
 	}
 	pods, err := source.Pods(ctx)
 	if err != nil {
+		if ctx.Err() != nil {
+			err = errors.Join(err, context.Cause(ctx))
+		}
 		return pods, cli.Usage("the pods cannot be listed: %w", err)
 	}
 	answers := slices.ContainsFunc(pods, func(p agentwatch.Pod) bool { return p.Status != nil })

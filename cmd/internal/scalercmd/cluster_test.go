@@ -98,13 +98,13 @@ func TestEventAndWebhookInACluster(t *testing.T) {
 	r := start(t, "--kubeconfig", kubeconfig, "--agent-poll=0", "--mlflow-webhook-secret-file", write(t, "secret", "s3cret\n"))
 	so := &pb.ScaledObjectRef{Namespace: "ai", Name: "llama", ScalerMetadata: map[string]string{"targetRequests": "4", "modelName": "llama", "podSelector": "app=llama"}}
 	client := pb.NewExternalScalerClient(dial(t, r.keda, insecure.NewCredentials()))
-	require.Eventually(t, func() bool { _, err := client.IsActive(t.Context(), so); return err == nil }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := client.IsActive(t.Context(), so); return err == nil }, 30*time.Second, 20*time.Millisecond)
 	select {
 	case e := <-events:
 		require.Equal(t, "PointerBroken", e.Reason)
 		require.Equal(t, "pod llama-1 does not start: the model reference is broken ("+championRef+": no such alias)", e.Message)
 		require.Equal(t, corev1.ObjectReference{APIVersion: "keda.sh/v1alpha1", Kind: "ScaledObject", Namespace: "ai", Name: "llama", UID: "1234"}, e.InvolvedObject)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no event was written")
 	}
 
@@ -124,7 +124,7 @@ func TestEventAndWebhookInACluster(t *testing.T) {
 	select {
 	case got := <-nudged:
 		require.Equal(t, "POST /nudge", got)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the agent was not nudged")
 	}
 	require.Equal(t, exitcode.OK, r.stop())

@@ -56,7 +56,7 @@ func TestDemandSourceFile(t *testing.T) {
 		page, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		return strings.Contains(string(page), `pilotlight_demand_source_last_success_timestamp_seconds{source="epp"}`)
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, exitcode.OK, r.stop())
 }
 

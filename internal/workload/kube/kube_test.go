@@ -66,7 +66,7 @@ func cluster(t *testing.T, so *unstructured.Unstructured, scaleErr error, object
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	s := New(ctx, Options{Dynamic: dyn, Client: fake.NewClientset(objects...), Scales: scales, Mapper: mapper})
-	require.Eventually(t, s.Synced, 5*time.Second, time.Millisecond)
+	require.Eventually(t, s.Synced, 30*time.Second, time.Millisecond)
 	return s
 }
 
