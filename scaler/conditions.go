@@ -10,10 +10,11 @@ import (
 	"github.com/pilotlight-dev/pilotlight/scaler/policy"
 )
 
-// Events tells the people who look at a ScaledObject what is wrong with it. It
-// must not block.
+// Events tells the people who look at a ScaledObject what is wrong with it (Warn),
+// or worth knowing (Note). It must not block.
 type Events interface {
 	Warn(o events.Object, reason, message string)
+	Note(o events.Object, reason, message string)
 }
 
 // A condition is something wrong with a target that a person should hear of.
@@ -152,6 +153,25 @@ func (t *target) tell(before, next *outcome, now time.Time) {
 	for _, c := range next.conditions {
 		if before == nil || !slices.Contains(before.conditions, c) {
 			t.opts.Events.Warn(o, c.reason, c.message)
+		}
+	}
+}
+
+// Swapped tells those who look at the ScaledObjects of a pod that another version
+// of their model is published in it. It does not block.
+func (s *Scaler) Swapped(namespace, pod, message string) {
+	if s.opts.Events == nil {
+		return
+	}
+	told := map[string]bool{} // edited triggers of one ScaledObject are targets of their own
+	for _, t := range s.all() {
+		o := t.latest.Load()
+		if o == nil || t.key.Namespace != namespace || told[t.key.Name] {
+			continue
+		}
+		if slices.ContainsFunc(o.Workload.Pods, func(p workload.Pod) bool { return p.Name == pod }) {
+			told[t.key.Name] = true
+			s.opts.Events.Note(events.Object{Namespace: namespace, Name: t.key.Name, UID: o.Workload.UID}, events.ModelSwapped, message)
 		}
 	}
 }

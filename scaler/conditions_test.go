@@ -29,6 +29,8 @@ func (d *diary) Warn(o events.Object, reason, message string) {
 	d.said = append(d.said, o.Namespace+"/"+o.Name+"/"+o.UID+" "+reason+" "+message)
 }
 
+func (d *diary) Note(o events.Object, reason, message string) { d.Warn(o, "normal "+reason, message) }
+
 func (d *diary) all() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -176,4 +178,30 @@ func TestNameClaimedTwiceIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "b/y")
 	require.Eventually(t, func() bool { return len(d.all()) == 1 }, soon, time.Millisecond)
 	require.Contains(t, d.all()[0], "ai/llama/ ModelNameConflict")
+}
+
+// It is said where people look, once for each ScaledObject that the pod serves.
+func TestASwapIsToldToThePodsScaledObject(t *testing.T) {
+	d := &diary{}
+	r := newRig(t, Options{Events: d})
+	r.hold(0)
+	r.pods(1, 0)
+	r.set(func(c *cluster) {
+		w := c.workloads[llama]
+		w.UID, w.Pods[0].Name = "1234", "llama-0"
+		c.workloads[llama] = w
+	})
+	for _, i := range []int{1, 2} { // an edited trigger
+		_, err := r.value(t, object(version(i)))
+		require.NoError(t, err)
+	}
+	r.scaler.Swapped("prod", "llama-0", "of another namespace")
+	r.scaler.Swapped("ai", "mistral-0", "of nobody's")
+	require.Eventually(t, func() bool {
+		r.scaler.Swapped("ai", "llama-0", "version 8")
+		return len(d.all()) > 0
+	}, soon, time.Millisecond)
+	require.Equal(t, []string{"ai/llama/1234 normal ModelSwapped version 8"}, d.all())
+	quiet := newRig(t, Options{})
+	quiet.scaler.Swapped("ai", "llama-0", "to nobody")
 }

@@ -1,7 +1,7 @@
 // Package events writes Kubernetes Events about ScaledObjects, sparingly.
 //
-// A [Recorder] takes warnings without blocking and writes them from one
-// goroutine. The same warning about the same object is one Event whose count
+// A [Recorder] takes warnings and notes without blocking and writes them from one
+// goroutine. The same one about the same object is one Event whose count
 // and time are brought up to date, at most every ten minutes; one whose words
 // have changed is brought up to date at most every ten seconds; and all objects
 // together cause no more than a handful of writes a second. What is too much is
@@ -36,11 +36,12 @@ const (
 	EngineStalled     = "EngineStalled"     // load, and no token for minutes
 	ModelNameConflict = "ModelNameConflict" // two ScaledObjects claim one model name
 	DemandUnknown     = "DemandUnknown"     // the source of demand is silent
+	ModelSwapped      = "ModelSwapped"      // another version of the model is published; no warning
 )
 
 // Reasons lists every reason, for the reference page.
 func Reasons() []string {
-	return []string{StartFailed, StartFailing, PointerBroken, CreditExpired, EngineStalled, ModelNameConflict, DemandUnknown}
+	return []string{StartFailed, StartFailing, PointerBroken, CreditExpired, EngineStalled, ModelNameConflict, DemandUnknown, ModelSwapped}
 }
 
 // Object is a ScaledObject. Without a UID `kubectl describe` does not find the
@@ -84,7 +85,7 @@ type subject struct {
 
 type warning struct {
 	subject
-	message string
+	kind, message string
 }
 
 type written struct {
@@ -107,8 +108,17 @@ func New(client kubernetes.Interface, component string, log *slog.Logger) *Recor
 
 // Warn asks for an event. It never blocks; what comes too fast is dropped.
 func (r *Recorder) Warn(o Object, reason, message string) {
+	r.ask(warning{subject{o, reason}, corev1.EventTypeWarning, clip(message)})
+}
+
+// Note is Warn for what is worth knowing, and nothing wrong.
+func (r *Recorder) Note(o Object, reason, message string) {
+	r.ask(warning{subject{o, reason}, corev1.EventTypeNormal, clip(message)})
+}
+
+func (r *Recorder) ask(w warning) {
 	select {
-	case r.queue <- warning{subject{o, reason}, clip(message)}:
+	case r.queue <- w:
 	default:
 	}
 }
@@ -204,7 +214,7 @@ func (r *Recorder) event(w warning, now time.Time) *corev1.Event {
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "keda.sh/v1alpha1", Kind: "ScaledObject", Namespace: w.Namespace, Name: w.Name, UID: types.UID(w.UID),
 		},
-		Reason: w.reason, Message: w.message, Type: corev1.EventTypeWarning, Count: 1, FirstTimestamp: at, LastTimestamp: at,
+		Reason: w.reason, Message: w.message, Type: w.kind, Count: 1, FirstTimestamp: at, LastTimestamp: at,
 		Source: corev1.EventSource{Component: r.component}, ReportingController: r.component,
 	}
 }

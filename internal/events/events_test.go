@@ -149,3 +149,16 @@ func TestWarnNeverBlocks(t *testing.T) {
 		r.Warn(llama, StartFailed, "nobody runs it")
 	}
 }
+
+func TestANoteIsNoWarning(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.Note(llama, ModelSwapped, "version 8 is published in place of 7")
+		time.Sleep(time.Second)
+		w.warn(llama, "no pod became Ready")
+		kinds := map[string]string{}
+		for _, e := range w.events(t) {
+			kinds[e.Reason] = e.Type
+		}
+		require.Equal(t, map[string]string{ModelSwapped: corev1.EventTypeNormal, StartFailed: corev1.EventTypeWarning}, kinds)
+	})
+}

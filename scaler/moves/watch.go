@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +43,7 @@ type Options struct {
 	Book       *Book
 	Agents     Agents
 	Every      time.Duration         // between rounds; default DefaultEvery
+	Swapped    func(Swap)            // is told of each move once it has reached a pod; nil: nobody
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: none
 }
@@ -54,6 +56,20 @@ type Watcher struct {
 	turn   int                // pointers covered so far: where the next round begins
 	refs   map[pointer]string // what the agents of a pointer call it; as last heard
 	full   bool               // the Book had no room in the last round, which was said
+	moving map[Key]Move       // moves that have not reached a pod yet
+}
+
+// Swap is a move of a pointer that has reached a pod: the version is published
+// there.
+type Swap struct {
+	Key
+	Move
+	Pod string // which was heard of first
+}
+
+// String says it in a line.
+func (s Swap) String() string {
+	return fmt.Sprintf("%s: version %s is published in place of %s, in pod %s first", s.Ref, s.To, s.From, s.Pod)
 }
 
 // pointer is what pods follow, as far as their labels say.
@@ -71,7 +87,7 @@ func New(opts Options) (*Watcher, error) {
 		opts.Registerer = prometheus.NewRegistry()
 	}
 	w := &Watcher{
-		opts: opts,
+		opts: opts, moving: map[Key]Move{},
 		asked: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pilotlight_moves_asked_total", Help: "Agents asked how their pointer stands, by result: ok, invalid (no status of that model) or unreachable.",
 		}, []string{"result"}),
@@ -191,12 +207,43 @@ func (w *Watcher) ask(ctx context.Context) {
 		}
 		if m, moved := w.opts.Book.Learn(k, seen, now); moved {
 			w.opts.Logger.InfoContext(ctx, "a model pointer has moved", "namespace", k.Namespace, "ref", k.Ref, "from", m.From, "to", m.To, "seen_by", m.By)
+			w.move(k, m)
 		}
+		w.arrive(k, seen)
 	}
 	if noRoom > 0 && !w.full {
 		w.opts.Logger.WarnContext(ctx, "too many model pointers: the moves of some are not remembered", "remembered", maxKeys, "not_remembered", noRoom)
 	}
 	w.full = noRoom > 0
+}
+
+// move notes that a move is on its way to the pods. One that overtakes another
+// starts from where that did, and may lead back there.
+func (w *Watcher) move(k Key, m Move) {
+	if before, under := w.moving[k]; under {
+		m.From = before.From
+	}
+	if w.moving[k] = m; m.From == m.To {
+		delete(w.moving, k)
+	}
+}
+
+// arrive tells of a move that has reached one of the agents.
+func (w *Watcher) arrive(k Key, told []Seen) {
+	m, moving := w.moving[k]
+	if !moving {
+		return
+	}
+	for _, s := range told {
+		if s.Named != nil && s.Named.To == m.To && s.Named.Digest != "" {
+			delete(w.moving, k)
+			if w.opts.Swapped != nil {
+				_, pod, _ := strings.Cut(s.Named.By, "/")
+				w.opts.Swapped(Swap{k, m, pod})
+			}
+			return
+		}
+	}
 }
 
 // status asks one agent.

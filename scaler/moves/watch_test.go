@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,6 +49,12 @@ func (f *fleet) add(t *testing.T, pod string, h http.HandlerFunc) {
 // says answers /status of an agent whose pointer names a version since a second
 // ago, by a clock that is ahead.
 func says(version *string, mu *sync.Mutex, ahead time.Duration) http.HandlerFunc {
+	return publishing(version, version, mu, ahead)
+}
+
+// publishing is says of an agent that has published a version already or, which
+// takes its time, not yet.
+func publishing(version, published *string, mu *sync.Mutex, ahead time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -57,7 +64,8 @@ func says(version *string, mu *sync.Mutex, ahead time.Duration) http.HandlerFunc
 			http.NotFound(w, r)
 			return
 		}
-		_, _ = fmt.Fprintf(w, `{"v":1,"ref":"models:/llama@champion","named":{"version":%q,"at":%q},"history":[]}`, *version, now.Add(-time.Second).Format(time.RFC3339Nano))
+		_, _ = fmt.Fprintf(w, `{"v":1,"ref":"models:/llama@champion","named":{"version":%q,"at":%q},"published":{"version":%q,"digest":%q},"history":[]}`,
+			*version, now.Add(-time.Second).Format(time.RFC3339Nano), *published, strings.Repeat("a", 64))
 	}
 }
 
@@ -223,4 +231,49 @@ func TestTheWatchEndsWithItsContext(t *testing.T) {
 	<-asked
 	cancel()
 	<-done
+}
+
+// A move is told of once, when its version is in a pod, and not when the pointer
+// is heard of for the first time.
+func TestASwapIsToldWhenItHasReachedAPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		version, published := "7", "7"
+		set := func(v, p string) { mu.Lock(); defer mu.Unlock(); version, published = v, p }
+		agent := publishing(&version, &published, &mu, 0)
+		f := fleet{list: []workload.Agent{{Namespace: "ai", Pod: "llama-0", Host: "10.0.0.1", Port: 9400, RefHash: "8274e780f9"}}}
+		var told []string
+		var book Book
+		w, err := New(Options{Book: &book, Agents: &f, Swapped: func(s Swap) { told = append(told, s.Namespace+": "+s.String()) }})
+		require.NoError(t, err)
+		w.client.Transport = handler{agent}
+		ask := func() []string { time.Sleep(time.Minute); told = nil; w.ask(t.Context()); return told }
+		require.Empty(t, ask())
+		set("8", "7")
+		require.Empty(t, ask(), "it is still being fetched")
+		require.Empty(t, ask())
+		set("8", "8")
+		require.Equal(t, []string{"ai: models:/llama@champion: version 8 is published in place of 7, in pod llama-0 first"}, ask())
+		require.Empty(t, ask(), "once")
+		set("9", "8")
+		require.Empty(t, ask())
+		set("8", "8") // rolled back before it was there
+		require.Empty(t, ask(), "nothing was swapped")
+		set("9", "8")
+		require.Empty(t, ask())
+		set("10", "10")
+		require.Equal(t, []string{"ai: models:/llama@champion: version 10 is published in place of 8, in pod llama-0 first"}, ask())
+		w.opts.Swapped = nil
+		set("9", "9")
+		require.Empty(t, ask())
+	})
+}
+
+// handler answers without sockets.
+type handler struct{ http.Handler }
+
+func (h handler) RoundTrip(r *http.Request) (*http.Response, error) {
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	return rec.Result(), nil
 }

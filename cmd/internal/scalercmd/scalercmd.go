@@ -172,10 +172,13 @@ func (p *program) open(ctx context.Context, f flags, env cli.Env) (err error) {
 		return err
 	}
 	if agents, ok := p.source.(moves.Agents); ok && f.agentPoll > 0 {
-		p.watcher, err = moves.New(moves.Options{Book: p.book, Agents: agents, Every: f.agentPoll, Logger: p.log, Registerer: p.registry})
+		p.watcher, err = moves.New(moves.Options{Book: p.book, Agents: agents, Every: f.agentPoll, Logger: p.log, Registerer: p.registry, Swapped: p.swapped})
 	}
 	return err
 }
+
+// swapped is called while this replica leads, when the scaler is there.
+func (p *program) swapped(s moves.Swap) { p.scaler.Swapped(s.Namespace, s.Pod, s.String()) }
 
 // prepare makes the scaler, whose goroutines run from now on.
 func (p *program) prepare(f flags) (err error) {
