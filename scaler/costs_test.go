@@ -116,12 +116,14 @@ func TestLeastBusyPodIsMarkedBeforeAScaleIn(t *testing.T) {
 	r.set(func(c *cluster) {
 		c.readings["10.0.0.1"], c.readings["10.0.0.2"], c.readings["10.0.0.3"] = engine.Reading{Running: 2}, engine.Reading{Running: 1}, engine.Reading{}
 	})
-	// A look may fall between two engines' readings and see other loads first.
+	// A look may fall between two engines' readings and see other loads first: then
+	// another pod is marked, and the marks are moved after costEvery.
 	require.Eventually(t, func() bool {
 		last := l.last()
-		return len(last) == 2 && last["ai/10.0.0.3"] == "-2" && last["ai/10.0.0.2"] == "-1"
+		return last["ai/10.0.0.3"] == "-2" && last["ai/10.0.0.2"] == "-1" && slices.Contains([]string{"", "0"}, last["ai/10.0.0.1"])
 	}, soon, time.Millisecond, "3 requests need one replica: two go, the idle one first")
-	require.Never(t, func() bool { return len(l.all()) > 2 }, 50*time.Millisecond, time.Millisecond, "what is marked is not written again")
+	written := len(l.all())
+	require.Never(t, func() bool { return len(l.all()) > written }, 50*time.Millisecond, time.Millisecond, "what is marked is not written again")
 }
 
 func TestForeignCostsAreLeftAlone(t *testing.T) {
