@@ -141,7 +141,7 @@ func TestNothingMovesToAVersionThatCannotBeServed(t *testing.T) {
 			if tc.spoil != nil {
 				tc.spoil(w)
 			}
-			out := w.requireCode(tc.code, append([]string{"promote", "llama@champion", "--to", "3", "--yes"}, tc.args...)...)
+			out := w.requireCodeInTime(tc.code, append([]string{"promote", "llama@champion", "--to", "3", "--yes"}, tc.args...)...)
 			require.Contains(t, out.stderr, tc.want)
 			require.Equal(t, 1, strings.Count(out.stderr, "\n"), "one line: %s", out.stderr)
 			require.Empty(t, out.stdout)
@@ -279,7 +279,7 @@ func TestCtrlCBeforeTheMoveWritesNothing(t *testing.T) {
 func TestARegistryThatIsTooSlowIsUnreachable(t *testing.T) {
 	w := newWorld(t)
 	w.backend.onRead = func(int) { time.Sleep(20 * time.Millisecond) }
-	require.Contains(t, w.requireCode(6, "rollback", "llama@champion", "--yes", "--timeout", "10ms").stderr, "see --timeout")
+	require.Contains(t, w.requireCodeInTime(6, "rollback", "llama@champion", "--yes", "--timeout", "10ms").stderr, "see --timeout")
 }
 
 func TestPointerObjectsRecordPlaceAndDigest(t *testing.T) {

@@ -70,7 +70,7 @@ func TestJSONDocuments(t *testing.T) {
 				w.cluster.addPod("llama-a", byHand(w))
 				w.cluster.addPod("llama-b", agent.Status{}, crashing)
 			}
-			out := w.requireCode(tc.code, append(tc.args, "-o", "json")...)
+			out := w.requireCodeInTime(tc.code, append(tc.args, "-o", "json")...)
 			file := filepath.Join("testdata", name+".json")
 			if *update {
 				require.NoError(t, os.WriteFile(file, []byte(out.stdout), 0o600))
@@ -167,7 +167,7 @@ func TestForeignTextInErrorsCannotSteerTheTerminal(t *testing.T) {
 	st.Pointer = &agent.Pointer{Code: 6, Reason: "un\x1b]0;title\x07reachable"}
 	w.hosts["pod:9400"] = &engineAgent{status: st}
 	w.deps.Every = time.Millisecond
-	out := w.requireCode(8, "promote", "llama@champion", "--to", "2", "--yes", "--wait", "--timeout", "500ms", "--agents", "pod")
+	out := w.requireCodeInTime(8, "promote", "llama@champion", "--to", "2", "--yes", "--wait", "--timeout", "500ms", "--agents", "pod")
 	final := out.stderr[strings.LastIndex(strings.TrimSpace(out.stderr), "\n")+1:]
 	require.Contains(t, final, "pod:9400 rea?[2Jdy?2J")
 	require.Less(t, len(final), 1000)
@@ -271,7 +271,7 @@ func TestAgentsOfAnotherModelAreUnknown(t *testing.T) {
 	require.Contains(t, out.stdout, "unknown: its answer has version 2, this program understands 1")
 	for name := range w.hosts {
 		w.deps.Every = time.Millisecond
-		out = w.requireCode(8, "promote", "llama@champion", "--to", "2", "--yes", "--wait", "--timeout", "500ms", "--agents", strings.TrimSuffix(name, ":9400"))
+		out = w.requireCodeInTime(8, "promote", "llama@champion", "--to", "2", "--yes", "--wait", "--timeout", "500ms", "--agents", strings.TrimSuffix(name, ":9400"))
 		require.Contains(t, out.stderr, "0 of 1 pods ready", name)
 	}
 }

@@ -76,8 +76,7 @@ func (p *program) lead(ctx context.Context, checks *health.Server) error {
 		if p.watcher != nil {
 			watcher.Go(func() { p.watcher.Run(ctx) })
 		}
-		p.gate.open.Store(true)
-		checks.SetServingStatus(pb.ExternalScaler_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+		p.admit(checks)
 		<-ctx.Done()
 		p.gate.open.Store(false)
 		p.scaler.Close() // ends the streams without an error, and hands over the last state
@@ -90,6 +89,12 @@ func (p *program) lead(ctx context.Context, checks *health.Server) error {
 		return work(ctx)
 	}
 	return p.elector.Run(ctx, work) // names the Lease
+}
+
+// admit lets calls in.
+func (p *program) admit(checks *health.Server) {
+	p.gate.open.Store(true)
+	checks.SetServingStatus(pb.ExternalScaler_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 }
 
 // gate refuses calls while this replica stands by. It is told apart from a failure

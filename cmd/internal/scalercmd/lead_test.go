@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	pb "github.com/kedacore/keda/v2/pkg/scalers/externalscaler"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/pilotlight-dev/pilotlight/cmd/internal/cli"
@@ -38,4 +40,16 @@ func TestAStandbyRefusesAllButHealth(t *testing.T) {
 	require.NoError(t, g.refuse("/grpc.health.v1.Health/Check"))
 	g.open.Store(true)
 	require.NoError(t, g.refuse("/externalscaler.ExternalScaler/IsActive"))
+}
+
+// The only scaler there is answers from the first call on.
+func TestWithoutAnElectionNobodyStandsBy(t *testing.T) {
+	path := targets(t)
+	for range 30 {
+		r := start(t, "--static-targets", path)
+		_, err := pb.NewExternalScalerClient(dial(t, r.keda, insecure.NewCredentials())).
+			GetMetricSpec(t.Context(), &pb.ScaledObjectRef{Namespace: "ai", Name: "llama", ScalerMetadata: map[string]string{"targetRequests": "4", "modelName": "llama"}})
+		require.NoError(t, err)
+		require.Equal(t, exitcode.OK, r.stop())
+	}
 }

@@ -228,6 +228,9 @@ func (p *program) serve(ctx context.Context, l listeners, kedaCreds, demandCreds
 	if reflect {
 		reflection.Register(keda)
 	}
+	if p.elector == nil { // there is nobody to stand by for, not even for a moment
+		p.admit(checks)
+	}
 	done := make(chan struct{})
 	activators := grpc.NewServer(append(p.gate.options(), demandCreds, keepAlive, grpc.MaxRecvMsgSize(maxReported))...)
 	demandpb.RegisterDemandServer(activators, &demand.Server{Tracker: p.tracker, States: p.scaler, Done: done})
