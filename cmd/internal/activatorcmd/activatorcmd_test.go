@@ -115,7 +115,7 @@ func TestLeavesInOrder(t *testing.T) {
 	stream := do("awake")
 	<-streaming
 	held := do("asleep")
-	require.Eventually(t, func() bool { return r.gauge(t, "held_requests", "asleep") == "1" }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.held(t, "asleep") == "1" }, 30*time.Second, time.Millisecond)
 
 	r.stop()
 	require.Eventually(t, func() bool { return r.get(t, r.probes+"/readyz") == http.StatusServiceUnavailable }, 2*time.Second, 5*time.Millisecond, "unready first")

@@ -157,7 +157,7 @@ func TestAFailedStartIsToldAtZeroByARestartedActivator(t *testing.T) {
 			require.Contains(t, got.text, reason)
 			require.Greater(t, got.retry, 5, "when the scaler tries again")
 			require.LessOrEqual(t, got.retry, 30)
-			require.Equal(t, "0", after.gauge(t, "held_requests", "llama"))
+			require.Equal(t, "0", after.held(t, "llama"))
 		})
 	}
 }

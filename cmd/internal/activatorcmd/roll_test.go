@@ -87,10 +87,10 @@ func TestFaultRolledWithTenHeldAndTenStreaming(t *testing.T) {
 			}()
 		}
 	}
-	require.Eventually(t, func() bool { return running.Load() == 10 && r.gauge(t, "held_requests", "asleep") == "10" }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return running.Load() == 10 && r.held(t, "asleep") == "10" }, 30*time.Second, 10*time.Millisecond)
 	r.stop()
 	require.Eventually(t, func() bool { return r.get(t, r.clients+"/v1/models") == 0 }, 30*time.Second, 10*time.Millisecond, "accepts no more")
-	require.Equal(t, "10", r.gauge(t, "held_requests", "asleep"), "and still holds")
+	require.Equal(t, "10", r.held(t, "asleep"), "and still holds")
 	targetsFile(t, targets, engine, true)
 	require.Eventually(t, func() bool { return running.Load() == 20 }, 30*time.Second, 10*time.Millisecond)
 	close(finish)
@@ -108,8 +108,8 @@ func TestFaultRolledWithTenHeldAndTenStreaming(t *testing.T) {
 	}
 }
 
-// gauge reads one of the activator's figures from its metrics page.
-func (r running) gauge(t *testing.T, name, target string) string {
+// held reads from the metrics page how many requests are held for a target.
+func (r running) held(t *testing.T, target string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.probes+"/metrics", nil)
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func (r running) gauge(t *testing.T, name, target string) string {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	for line := range strings.Lines(string(page)) {
-		if rest, ok := strings.CutPrefix(line, fmt.Sprintf("pilotlight_activator_%s{namespace=%q,scaled_object=%q} ", name, "ai", target)); ok {
+		if rest, ok := strings.CutPrefix(line, fmt.Sprintf("pilotlight_activator_held_requests{namespace=%q,scaled_object=%q} ", "ai", target)); ok {
 			return strings.TrimSpace(rest)
 		}
 	}
