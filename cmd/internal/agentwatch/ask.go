@@ -72,18 +72,7 @@ func (a Addresses) Pods(ctx context.Context) ([]Pod, error) {
 		pods[i].Name = addr
 	}
 	askAll(ctx, pods, a.Ref, func(ctx context.Context, p Pod) (io.ReadCloser, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Name+"/status", nil)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := a.Client.Do(req)
-		if err != nil {
-			return nil, err
-		}
-		if resp.StatusCode != http.StatusOK {
-			return nil, errors.Join(fmt.Errorf("it answers %d", resp.StatusCode), resp.Body.Close())
-		}
-		return resp.Body, nil
+		return Get(ctx, a.Client, "http://"+p.Name+"/status")
 	})
 	for i := range pods {
 		if pods[i].Status != nil {
@@ -91,6 +80,22 @@ func (a Addresses) Pods(ctx context.Context) ([]Pod, error) {
 		}
 	}
 	return pods, ctx.Err()
+}
+
+// Get asks for a page; an answer other than 200 is an error.
+func Get(ctx context.Context, client *http.Client, page string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.Join(fmt.Errorf("it answers %d", resp.StatusCode), resp.Body.Close())
+	}
+	return resp.Body, nil
 }
 
 // askAll fills in Status or Unknown of every pod that is worth asking. What an

@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"math"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pilotlight-dev/pilotlight/cmd/internal/agentwatch"
 	"github.com/pilotlight-dev/pilotlight/cmd/internal/cli"
 	"github.com/pilotlight-dev/pilotlight/internal/leader"
 	"github.com/pilotlight-dev/pilotlight/scaler"
@@ -156,18 +156,7 @@ func (a *app) scalerAt(query url.Values) opener {
 		}
 		at := base.JoinPath("debug", "targets")
 		at.RawQuery = query.Encode()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := a.HTTP.Do(req)
-		if err != nil {
-			return nil, err
-		}
-		if resp.StatusCode != http.StatusOK {
-			return nil, errors.Join(fmt.Errorf("it answers %d", resp.StatusCode), resp.Body.Close())
-		}
-		return resp.Body, nil
+		return agentwatch.Get(ctx, a.HTTP, at.String())
 	}
 }
 
