@@ -157,21 +157,22 @@ func (t *target) tell(before, next *outcome, now time.Time) {
 	}
 }
 
-// Swapped tells those who look at the ScaledObjects of a pod that another version
-// of their model is published in it. It does not block.
-func (s *Scaler) Swapped(namespace, pod, message string) {
-	if s.opts.Events == nil {
-		return
-	}
+// Swapped tells those who look at the ScaledObjects of some pods that another
+// version of their model is published, and reports whether there is one. It does
+// not block.
+func (s *Scaler) Swapped(namespace string, pods []string, message string) bool {
 	told := map[string]bool{} // edited triggers of one ScaledObject are targets of their own
 	for _, t := range s.all() {
 		o := t.latest.Load()
 		if o == nil || t.key.Namespace != namespace || told[t.key.Name] {
 			continue
 		}
-		if slices.ContainsFunc(o.Workload.Pods, func(p workload.Pod) bool { return p.Name == pod }) {
+		if slices.ContainsFunc(o.Workload.Pods, func(p workload.Pod) bool { return slices.Contains(pods, p.Name) }) {
 			told[t.key.Name] = true
-			s.opts.Events.Note(events.Object{Namespace: namespace, Name: t.key.Name, UID: o.Workload.UID}, events.ModelSwapped, message)
+			if s.opts.Events != nil {
+				s.opts.Events.Note(events.Object{Namespace: namespace, Name: t.key.Name, UID: o.Workload.UID}, events.ModelSwapped, message)
+			}
 		}
 	}
+	return len(told) > 0
 }

@@ -195,13 +195,10 @@ func TestASwapIsToldToThePodsScaledObject(t *testing.T) {
 		_, err := r.value(t, object(version(i)))
 		require.NoError(t, err)
 	}
-	r.scaler.Swapped("prod", "llama-0", "of another namespace")
-	r.scaler.Swapped("ai", "mistral-0", "of nobody's")
-	require.Eventually(t, func() bool {
-		r.scaler.Swapped("ai", "llama-0", "version 8")
-		return len(d.all()) > 0
-	}, soon, time.Millisecond)
+	require.False(t, r.scaler.Swapped("prod", []string{"llama-0"}, "of another namespace"))
+	require.False(t, r.scaler.Swapped("ai", []string{"writer"}, "of nobody's"))
+	require.Eventually(t, func() bool { return r.scaler.Swapped("ai", []string{"writer", "llama-0"}, "version 8") }, soon, time.Millisecond)
 	require.Equal(t, []string{"ai/llama/1234 normal ModelSwapped version 8"}, d.all())
 	quiet := newRig(t, Options{})
-	quiet.scaler.Swapped("ai", "llama-0", "to nobody")
+	require.False(t, quiet.scaler.Swapped("ai", []string{"llama-0"}, "to nobody"))
 }

@@ -111,7 +111,8 @@ func (r *Recorder) Warn(o Object, reason, message string) {
 	r.ask(warning{subject{o, reason}, corev1.EventTypeWarning, clip(message)})
 }
 
-// Note is Warn for what is worth knowing, and nothing wrong.
+// Note is Warn for what is worth knowing, and nothing wrong: each is an Event of
+// its own.
 func (r *Recorder) Note(o Object, reason, message string) {
 	r.ask(warning{subject{o, reason}, corev1.EventTypeNormal, clip(message)})
 }
@@ -139,6 +140,9 @@ func (r *Recorder) Run(ctx context.Context) {
 // take writes a warning if it is due.
 func (r *Recorder) take(ctx context.Context, w warning, now time.Time) {
 	k := r.known[w.subject]
+	if w.kind == corev1.EventTypeNormal {
+		k = nil // each note is about something else
+	}
 	if k != nil && now.Sub(k.last) > forgetAfter {
 		delete(r.known, w.subject)
 		k = nil
@@ -198,6 +202,9 @@ func (r *Recorder) write(ctx context.Context, w warning, k *written, now time.Ti
 	e := r.event(w, now)
 	if _, err := events.Create(ctx, e, metav1.CreateOptions{}); err != nil {
 		return err
+	}
+	if w.kind == corev1.EventTypeNormal {
+		return nil
 	}
 	if len(r.known) >= maxRemember {
 		clear(r.known) // a few events are written twice

@@ -160,5 +160,9 @@ func TestANoteIsNoWarning(t *testing.T) {
 			kinds[e.Reason] = e.Type
 		}
 		require.Equal(t, map[string]string{ModelSwapped: corev1.EventTypeNormal, StartFailed: corev1.EventTypeWarning}, kinds)
+		time.Sleep(time.Second)
+		w.Note(llama, ModelSwapped, "version 7 is published in place of 8")
+		synctest.Wait()
+		require.Len(t, w.events(t), 3, "the way back is another event")
 	})
 }

@@ -41,8 +41,9 @@ type Move struct {
 
 // Seen is what one agent tells, by the scaler's clock.
 type Seen struct {
-	Named   *Move  // where the pointer stood when it last answered; nil: not told
-	History []Move // what was published in its root, in any order
+	Named     *Move  // where the pointer stood when it last answered; nil: not told
+	Published *Move  // what is published in its root, and since when; nil: nothing
+	History   []Move // what was published in its root, in any order
 }
 
 // Book remembers moves. The zero value is ready; it is safe for concurrent use.

@@ -27,8 +27,9 @@ type status struct {
 		At      time.Time `json:"at"`
 	} `json:"named"`
 	Published *struct {
-		Version string `json:"version"`
-		Digest  string `json:"digest"`
+		Version string    `json:"version"`
+		Digest  string    `json:"digest"`
+		At      time.Time `json:"at"`
 	} `json:"published"`
 	History []struct { // newest first
 		Version string    `json:"version"`
@@ -59,6 +60,12 @@ func parse(body []byte, hash, by string, sent, now time.Time) (ref string, told 
 		}
 		if m.sane() {
 			told.Named = &m
+		}
+	}
+	if p := st.Published; p != nil {
+		m := Move{At: ours(p.At), To: p.Version, Digest: p.Digest, By: by}
+		if m.sane() {
+			told.Published = &m
 		}
 	}
 	history := st.History[:min(len(st.History), maxHistory)]

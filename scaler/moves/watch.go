@@ -43,7 +43,7 @@ type Options struct {
 	Book       *Book
 	Agents     Agents
 	Every      time.Duration         // between rounds; default DefaultEvery
-	Swapped    func(Swap)            // is told of each move once it has reached a pod; nil: nobody
+	Swapped    func(Swap) bool       // is told of each swap until it has found whom it concerns; nil: nobody
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: none
 }
@@ -56,20 +56,22 @@ type Watcher struct {
 	turn   int                // pointers covered so far: where the next round begins
 	refs   map[pointer]string // what the agents of a pointer call it; as last heard
 	full   bool               // the Book had no room in the last round, which was said
-	moving map[Key]Move       // moves that have not reached a pod yet
+	served map[Key]Move       // what was last heard to be published, and told
 }
 
-// Swap is a move of a pointer that has reached a pod: the version is published
-// there.
+// Swap says that a pod has published another version than was published before
+// for the same reference in its namespace, be it by a moved pointer or by a
+// rollout that pins the version.
 type Swap struct {
 	Key
 	Move
-	Pod string // which was heard of first
+	Pods []string // that follow the reference in the namespace
 }
 
 // String says it in a line.
 func (s Swap) String() string {
-	return fmt.Sprintf("%s: version %s is published in place of %s, in pod %s first", s.Ref, s.To, s.From, s.Pod)
+	_, pod, _ := strings.Cut(s.By, "/")
+	return fmt.Sprintf("%s: version %s is published in place of %s, in pod %s first", s.Ref, s.To, s.From, pod)
 }
 
 // pointer is what pods follow, as far as their labels say.
@@ -87,7 +89,7 @@ func New(opts Options) (*Watcher, error) {
 		opts.Registerer = prometheus.NewRegistry()
 	}
 	w := &Watcher{
-		opts: opts, moving: map[Key]Move{},
+		opts: opts, served: map[Key]Move{},
 		asked: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pilotlight_moves_asked_total", Help: "Agents asked how their pointer stands, by result: ok, invalid (no status of that model) or unreachable.",
 		}, []string{"result"}),
@@ -150,13 +152,29 @@ type plan struct {
 	asked   []workload.Agent
 	covered int                // pointers whose turn it is
 	waiting map[pointer]string // what the agents of the others call them, where it is known
+	groups  []*group
+}
+
+// following are the pods that follow a reference in a namespace; refs is what
+// agents call their pointers.
+func (p plan) following(k Key, refs map[pointer]string) []string {
+	var pods []string
+	for _, g := range p.groups {
+		if g.namespace != k.Namespace || refs[g.pointer] != k.Ref {
+			continue
+		}
+		for _, a := range g.agents {
+			pods = append(pods, a.Pod)
+		}
+	}
+	return pods
 }
 
 // plan says who is asked in this round. One that is too long for all pointers
 // ends early, and the next goes on from there: a lap over all may take several.
 func (w *Watcher) plan(now time.Time) plan {
 	all := groups(w.opts.Agents.AllAgents())
-	out := plan{waiting: map[pointer]string{}}
+	out := plan{waiting: map[pointer]string{}, groups: all}
 	full := false
 	for i := range all {
 		g := all[(w.turn+i)%len(all)]
@@ -201,15 +219,14 @@ func (w *Watcher) ask(ctx context.Context) {
 	w.turn, w.refs = w.turn+plan.covered, refs
 	now, noRoom := time.Now(), 0
 	for k, seen := range told {
+		w.swap(k, seen, func() []string { return plan.following(k, refs) })
 		if w.opts.Book.Full(k) {
 			noRoom++
 			continue
 		}
 		if m, moved := w.opts.Book.Learn(k, seen, now); moved {
 			w.opts.Logger.InfoContext(ctx, "a model pointer has moved", "namespace", k.Namespace, "ref", k.Ref, "from", m.From, "to", m.To, "seen_by", m.By)
-			w.move(k, m)
 		}
-		w.arrive(k, seen)
 	}
 	if noRoom > 0 && !w.full {
 		w.opts.Logger.WarnContext(ctx, "too many model pointers: the moves of some are not remembered", "remembered", maxKeys, "not_remembered", noRoom)
@@ -217,33 +234,32 @@ func (w *Watcher) ask(ctx context.Context) {
 	w.full = noRoom > 0
 }
 
-// move notes that a move is on its way to the pods. One that overtakes another
-// starts from where that did, and may lead back there.
-func (w *Watcher) move(k Key, m Move) {
-	if before, under := w.moving[k]; under {
-		m.From = before.From
-	}
-	if w.moving[k] = m; m.From == m.To {
-		delete(w.moving, k)
-	}
-}
-
-// arrive tells of a move that has reached one of the agents.
-func (w *Watcher) arrive(k Key, told []Seen) {
-	m, moving := w.moving[k]
-	if !moving {
-		return
-	}
+// swap tells of the latest publication that was heard of, if it is later than the
+// last one and of another version. Agents that disagree, or lag, have published
+// what they have at some time before, and repeat nothing.
+func (w *Watcher) swap(k Key, told []Seen, pods func() []string) {
+	var latest *Move
 	for _, s := range told {
-		if s.Named != nil && s.Named.To == m.To && s.Named.Digest != "" {
-			delete(w.moving, k)
-			if w.opts.Swapped != nil {
-				_, pod, _ := strings.Cut(s.Named.By, "/")
-				w.opts.Swapped(Swap{k, m, pod})
-			}
-			return
+		if p := s.Published; p != nil && (latest == nil || p.At.After(latest.At)) {
+			latest = p
 		}
 	}
+	last, known := w.served[k]
+	switch {
+	case latest == nil || known && !latest.At.After(last.At):
+		return
+	case !known || latest.To == last.To:
+		if !known && len(w.served) >= maxKeys {
+			clear(w.served) // what is heard next of each is taken for the first
+		}
+	default:
+		m := *latest
+		m.From = last.To
+		if w.opts.Swapped != nil && !w.opts.Swapped(Swap{k, m, pods()}) {
+			return // nobody it concerns is known yet
+		}
+	}
+	w.served[k] = *latest
 }
 
 // status asks one agent.

@@ -49,12 +49,6 @@ func (f *fleet) add(t *testing.T, pod string, h http.HandlerFunc) {
 // says answers /status of an agent whose pointer names a version since a second
 // ago, by a clock that is ahead.
 func says(version *string, mu *sync.Mutex, ahead time.Duration) http.HandlerFunc {
-	return publishing(version, version, mu, ahead)
-}
-
-// publishing is says of an agent that has published a version already or, which
-// takes its time, not yet.
-func publishing(version, published *string, mu *sync.Mutex, ahead time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -64,8 +58,7 @@ func publishing(version, published *string, mu *sync.Mutex, ahead time.Duration)
 			http.NotFound(w, r)
 			return
 		}
-		_, _ = fmt.Fprintf(w, `{"v":1,"ref":"models:/llama@champion","named":{"version":%q,"at":%q},"published":{"version":%q,"digest":%q},"history":[]}`,
-			*version, now.Add(-time.Second).Format(time.RFC3339Nano), *published, strings.Repeat("a", 64))
+		_, _ = fmt.Fprintf(w, `{"v":1,"ref":"models:/llama@champion","named":{"version":%q,"at":%q},"history":[]}`, *version, now.Add(-time.Second).Format(time.RFC3339Nano))
 	}
 }
 
@@ -233,39 +226,116 @@ func TestTheWatchEndsWithItsContext(t *testing.T) {
 	<-done
 }
 
-// A move is told of once, when its version is in a pod, and not when the pointer
+// agents are pods of one reference that tell what they have published.
+type agents struct {
+	t    *testing.T
+	w    *Watcher
+	book Book
+	f    fleet
+	says map[string]*Move
+	told []string
+	deaf bool // nobody whom it concerns is known
+}
+
+func swapping(t *testing.T) *agents {
+	t.Helper()
+	a := &agents{t: t, says: map[string]*Move{}}
+	a.restart()
+	return a
+}
+
+// restart makes another process of the scaler.
+func (a *agents) restart() {
+	var err error
+	a.w, err = New(Options{Book: &a.book, Agents: &a.f, Swapped: func(s Swap) bool {
+		if !a.deaf {
+			a.told = append(a.told, fmt.Sprintf("%s %v: %s", s.Namespace, s.Pods, s))
+		}
+		return !a.deaf
+	}})
+	require.NoError(a.t, err)
+	a.w.client.Transport = handler{http.HandlerFunc(a.serve)}
+}
+
+func (a *agents) serve(w http.ResponseWriter, r *http.Request) {
+	m := a.says[r.URL.Hostname()]
+	w.Header().Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	_, _ = fmt.Fprintf(w, `{"v":1,"ref":"models:/llama@champion","published":{"version":%q,"digest":%q,"at":%q},"history":[]}`, m.To, strings.Repeat("a", 64), m.At.Format(time.RFC3339Nano))
+}
+
+// publish makes a pod publish a version now.
+func (a *agents) publish(pod, version string) {
+	if a.says[pod] == nil {
+		a.f.list = append(a.f.list, workload.Agent{Namespace: "ai", Pod: pod, Host: pod, Port: 9400, RefHash: "8274e780f9"})
+	}
+	a.says[pod] = &Move{At: time.Now().UTC(), To: version}
+}
+
+// ask is a round, a minute later.
+func (a *agents) ask() []string {
+	time.Sleep(time.Minute)
+	a.told = nil
+	a.w.ask(a.t.Context())
+	return a.told
+}
+
+// A swap is told of once, to everybody who follows the reference, and not when it
 // is heard of for the first time.
-func TestASwapIsToldWhenItHasReachedAPod(t *testing.T) {
+func TestASwapIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		version, published := "7", "7"
-		set := func(v, p string) { mu.Lock(); defer mu.Unlock(); version, published = v, p }
-		agent := publishing(&version, &published, &mu, 0)
-		f := fleet{list: []workload.Agent{{Namespace: "ai", Pod: "llama-0", Host: "10.0.0.1", Port: 9400, RefHash: "8274e780f9"}}}
-		var told []string
-		var book Book
-		w, err := New(Options{Book: &book, Agents: &f, Swapped: func(s Swap) { told = append(told, s.Namespace+": "+s.String()) }})
-		require.NoError(t, err)
-		w.client.Transport = handler{agent}
-		ask := func() []string { time.Sleep(time.Minute); told = nil; w.ask(t.Context()); return told }
-		require.Empty(t, ask())
-		set("8", "7")
-		require.Empty(t, ask(), "it is still being fetched")
-		require.Empty(t, ask())
-		set("8", "8")
-		require.Equal(t, []string{"ai: models:/llama@champion: version 8 is published in place of 7, in pod llama-0 first"}, ask())
-		require.Empty(t, ask(), "once")
-		set("9", "8")
-		require.Empty(t, ask())
-		set("8", "8") // rolled back before it was there
-		require.Empty(t, ask(), "nothing was swapped")
-		set("9", "8")
-		require.Empty(t, ask())
-		set("10", "10")
-		require.Equal(t, []string{"ai: models:/llama@champion: version 10 is published in place of 8, in pod llama-0 first"}, ask())
-		w.opts.Swapped = nil
-		set("9", "9")
-		require.Empty(t, ask())
+		a := swapping(t)
+		a.publish("writer", "7")
+		a.publish("llama-0", "7")
+		require.Empty(t, a.ask())
+		a.publish("writer", "8")
+		require.Equal(t, []string{"ai [writer llama-0]: models:/llama@champion: version 8 is published in place of 7, in pod writer first"}, a.ask())
+		a.publish("llama-0", "8") // a reader that lags
+		require.Empty(t, a.ask())
+		require.Empty(t, a.ask())
+		a.publish("llama-1", "8") // another replica
+		require.Empty(t, a.ask())
+		a.publish("llama-1", "7") // a rollout that pins the version
+		a.f.list = a.f.list[2:]
+		require.Equal(t, []string{"ai [llama-1]: models:/llama@champion: version 7 is published in place of 8, in pod llama-1 first"}, a.ask())
+		a.w.opts.Swapped = nil
+		a.publish("llama-1", "9")
+		require.Empty(t, a.ask())
+	})
+}
+
+// One that concerns nobody who is known yet, as when KEDA has not asked since the
+// scaler began, is told later.
+func TestASwapWaitsForWhomItConcerns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := swapping(t)
+		a.publish("llama-0", "7")
+		require.Empty(t, a.ask())
+		a.deaf = true
+		a.publish("llama-0", "8")
+		require.Empty(t, a.ask())
+		require.Empty(t, a.ask())
+		a.deaf = false
+		require.Len(t, a.ask(), 1)
+		require.Empty(t, a.ask())
+	})
+}
+
+// Pods of one namespace that follow two registries by one name publish different
+// versions, and do so once.
+func TestAgentsThatDisagreeRepeatNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := swapping(t)
+		a.publish("llama-0", "7")
+		require.Empty(t, a.ask())
+		a.publish("llama-1", "8")
+		require.Len(t, a.ask(), 1)
+		for range 20 {
+			require.Empty(t, a.ask())
+		}
+		a.restart()
+		for range 20 {
+			require.Empty(t, a.ask(), "what is heard first is no news")
+		}
 	})
 }
 
