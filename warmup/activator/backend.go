@@ -72,20 +72,34 @@ func (a *Activator) newBackend(t trigger.Trigger, pod workload.Pod) *backend {
 
 		MaxIdleConnsPerHost: 1024,
 		IdleConnTimeout:     idleFor,
-		TLSHandshakeTimeout: dialTimeout,
 		DisableCompression:  true,
 		WriteBufferSize:     4 << 10,
 		ReadBufferSize:      4 << 10,
 	}
 	if b.scheme == "https" {
-		config, err := a.opts.EngineTLS()
-		if err != nil {
-			a.opts.Logger.Warn("TLS to the engine", "pod", pod.Name, "error", err)
-			config = &tls.Config{MinVersion: tls.VersionTLS12}
+		b.transport.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := b.transport.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return shake(ctx, conn, a.opts.EngineTLS(), pod.Host)
 		}
-		b.transport.TLSClientConfig = config
 	}
 	return b
+}
+
+// shake makes a TLS connection to the host, or closes conn.
+func shake(ctx context.Context, conn net.Conn, config *tls.Config, host string) (net.Conn, error) {
+	if config.ServerName == "" {
+		config.ServerName = host
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	secure := tls.Client(conn, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return secure, nil
 }
 
 // errLeft is a dial that was not made, or not used: the pod is not Ready any

@@ -321,7 +321,11 @@ func TestTLSInAndOut(t *testing.T) {
 
 	w := &world{}
 	trust := tlsconf.Files{CA: engineFiles.CA}
-	a, err := New(Options{Source: w, EngineTLS: func() (*tls.Config, error) { return tlsconf.Client(trust) }})
+	a, err := New(Options{Source: w, EngineTLS: func() *tls.Config {
+		c, err := tlsconf.Client(trust)
+		require.NoError(t, err)
+		return c
+	}})
 	require.NoError(t, err)
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config = a.Server(t.Context())
@@ -361,6 +365,9 @@ func TestTLSInAndOut(t *testing.T) {
 	status, _, body = send()
 	require.Equal(t, http.StatusBadGateway, status, "an engine that cannot be trusted gets nothing")
 	require.NotContains(t, body, "127.0.0.1")
+	trust = tlsconf.Files{CA: engineFiles.CA} // as when a CA is replaced under a pod that stays
+	status, _, body = send()
+	require.Equal(t, http.StatusOK, status, body)
 }
 
 func TestDebugPage(t *testing.T) {

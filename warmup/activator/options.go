@@ -47,7 +47,7 @@ type Options struct {
 	Keys           Keys     // nil: anybody
 	Origins        []string // web origins that a preflight allows; "*" = all, none = none
 
-	EngineTLS  func() (*tls.Config, error) // for servingScheme https, asked for each new pod; nil: the system's roots
+	EngineTLS  func() *tls.Config // for servingScheme https, asked for each handshake; nil: the system's roots
 	Dial       func(ctx context.Context, network, addr string) (net.Conn, error)
 	Registerer prometheus.Registerer // nil: no metrics
 	Logger     *slog.Logger          // default: discard
@@ -82,7 +82,7 @@ func (o Options) withDefaults() Options {
 		o.Affinity.Factor = affinity.DefaultFactor
 	}
 	if o.EngineTLS == nil {
-		o.EngineTLS = func() (*tls.Config, error) { return &tls.Config{MinVersion: tls.VersionTLS12}, nil }
+		o.EngineTLS = func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
 	}
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{

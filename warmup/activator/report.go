@@ -54,12 +54,14 @@ func (r Reporter) Run(ctx context.Context, a *Activator) {
 	}
 	boot := rand.Text()
 	var seq uint64
-	for failing := false; ctx.Err() == nil; {
+	for said := ""; ctx.Err() == nil; {
 		err := r.stream(ctx, a, boot, &seq)
-		if err != nil && ctx.Err() == nil && !failing {
+		if err != nil && ctx.Err() == nil && err.Error() != said {
 			r.Logger.Warn("the scaler does not hear from us", "error", err)
 		}
-		failing = err != nil
+		if said = ""; err != nil {
+			said = err.Error()
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(redialAfter):

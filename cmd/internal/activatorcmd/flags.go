@@ -155,25 +155,29 @@ func (f *flags) open(ctx context.Context, env cli.Env, log *slog.Logger) (cluste
 	if _, err := f.scalerCredentials(); err != nil {
 		return nil, err
 	}
-	if _, err := f.engine(); err != nil {
+	engine, err := f.engine()
+	if err != nil {
 		return nil, err
 	}
-	f.opts.EngineTLS = f.engine
+	f.opts.EngineTLS = engine
 	source, err := f.cluster.Open(ctx, env.Getenv, log)
 	f.opts.Source = source
 	return source, err
 }
 
-// engine makes the configuration for TLS to an engine from the files as they
-// are now: it is asked for each new pod.
-func (f *flags) engine() (*tls.Config, error) {
-	c, err := tlsconf.Client(f.engineTLS)
+// engine returns what makes the configuration for a handshake with an engine,
+// from the files as they are then.
+func (f *flags) engine() (func() *tls.Config, error) {
+	each, err := tlsconf.Clients(f.engineTLS)
 	if err != nil {
 		return nil, err
 	}
-	c.ServerName = f.serverName
-	c.InsecureSkipVerify = f.unverified // the user has asked for it by name
-	return c, nil
+	return func() *tls.Config {
+		c := each()
+		c.ServerName = f.serverName
+		c.InsecureSkipVerify = f.unverified // the user has asked for it by name
+		return c
+	}, nil
 }
 
 func (f *flags) scalerCredentials() (credentials.TransportCredentials, error) {
