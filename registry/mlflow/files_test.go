@@ -51,12 +51,13 @@ func TestListingsOfArtifactsThatCannotBe(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(9007199254740993), got[0].Size, "as a string, and exactly")
 	for body, want := range map[string]error{
-		`{"files":[{"path":"a","file_size":-1}]}`:  registry.ErrBroken,
-		`{"files":[{"path":"a","file_size":1.5}]}`: registry.ErrBroken,
-		`{"files":[{"path":"a","file_size":1e3}]}`: registry.ErrBroken,
+		`{"files":[{"path":"a","file_size":-1}]}`:   registry.ErrBroken,
+		`{"files":[{"path":"a","file_size":1.5}]}`:  registry.ErrBroken,
+		`{"files":[{"path":"a","file_size":1e3}]}`:  registry.ErrBroken,
+		`{"files":[{"path":"a","file_size":true}]}`: registry.ErrUnreachable,
+
 		`{"files":{}}`:         registry.ErrUnreachable,
 		`<html>Sign in</html>`: registry.ErrDenied,
-		`{"files":[{"path":"a","file_size":true}]}`: registry.ErrUnreachable,
 	} {
 		_, err := answering(t, 200, "application/json", body).ListArtifacts(t.Context(), "x")
 		require.ErrorIs(t, err, want, body)
