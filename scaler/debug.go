@@ -20,14 +20,14 @@ type TargetStatus struct {
 	Trigger      string       `json:"trigger"` // hash of the metadata
 	ModelName    string       `json:"modelName"`
 	Mode         string       `json:"mode"`
-	Known        bool         `json:"known"`    // there is an answer; with Reason "unknown" it freezes the replicas
+	Known        bool         `json:"known"`    // KEDA gets an answer; with Reason "unknown" it freezes the replicas
 	Replicas     *int         `json:"replicas"` // null while not known, as the next two
 	Value        *float64     `json:"value"`
 	Active       *bool        `json:"active"`
 	Reason       string       `json:"reason"`
 	Terms        policy.Terms `json:"terms"`
 	DecidedAt    time.Time    `json:"decidedAt"`
-	Error        string       `json:"error,omitempty"`
+	Error        string       `json:"error,omitempty"` // why there is no answer, or no newer one
 
 	Unread map[string]string `json:"unread,omitempty"` // why a pod cannot be read, by pod
 	Demand DemandStatus      `json:"demand"`
@@ -57,19 +57,24 @@ type FailureStatus struct {
 
 // Targets lists every target with its latest decision, sorted by name.
 func (s *Scaler) Targets() []TargetStatus {
-	out := []TargetStatus{}
+	out, now := []TargetStatus{}, time.Now()
 	for _, t := range s.all() {
 		st := TargetStatus{
 			Namespace: t.key.Namespace, ScaledObject: t.key.Name, Trigger: t.key.hash,
 			ModelName: t.trigger.ModelName, Mode: t.trigger.Mode,
 		}
 		if o := t.latest.Load(); o != nil {
-			if st.Known = o.Known; o.Known {
+			st.Reason, st.Terms, st.DecidedAt = string(o.Reason), o.Terms, o.At
+			if o.Known { // in shadow mode: what would have been
 				st.Replicas, st.Value, st.Active = &o.Replicas, &o.Value, &o.Active
 			}
-			st.Reason, st.Terms, st.DecidedAt = string(o.Reason), o.Terms, o.At
-			if o.Err != nil {
-				st.Error = o.Err.Error()
+			switch _, err := t.answer(now); {
+			case err != nil:
+				st.Error, st.Replicas, st.Value, st.Active = err.Error(), nil, nil, nil
+			case o.Err != nil:
+				st.Known, st.Error = true, o.Err.Error()
+			default:
+				st.Known = true
 			}
 			for _, c := range o.conditions {
 				st.Conditions = append(st.Conditions, ConditionStatus{c.reason, c.message})

@@ -93,7 +93,14 @@ func Get(ctx context.Context, client *http.Client, page string) (io.ReadCloser, 
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, errors.Join(fmt.Errorf("it answers %d", resp.StatusCode), resp.Body.Close())
+		says, _ := io.ReadAll(io.LimitReader(resp.Body, maxReason)) // good to have only
+		text, _, _ := strings.Cut(strings.TrimSpace(string(says)), "\n")
+		if text != "" && !strings.HasPrefix(text, "<") {
+			text = ": " + text
+		} else {
+			text = ""
+		}
+		return nil, errors.Join(fmt.Errorf("it answers %d%s", resp.StatusCode, text), resp.Body.Close())
 	}
 	return resp.Body, nil
 }

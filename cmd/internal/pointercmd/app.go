@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -211,15 +212,21 @@ func asking(ctx context.Context, err error) error {
 	return err
 }
 
-// open returns the resolver of ref and how to reach stores.
-func (a *app) open(ref registry.Ref) (fetcher.Resolver, modelsource.Connect, error) {
+// reach returns the resolver of ref and how to reach stores.
+func (a *app) reach(ref registry.Ref) (fetcher.Resolver, modelsource.Connect, error) {
 	connect, err := a.Connect(a.endpoint)
 	if err != nil {
 		return nil, nil, err
 	}
 	r, err := a.Open(ref, connect)
-	a.artifacts, _ = r.(fetcher.Artifacts)
 	return r, connect, err // names the variable
+}
+
+// open is reach for the one reference of a command that looks into versions.
+func (a *app) open(ref registry.Ref) (fetcher.Resolver, modelsource.Connect, error) {
+	r, connect, err := a.reach(ref)
+	a.artifacts, _ = r.(fetcher.Artifacts)
+	return r, connect, err
 }
 
 // backend is open for commands that need a pointer.
@@ -277,7 +284,7 @@ func (a *app) note(format string, args ...any) {
 func clean(s string) string {
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
 	return strings.Map(func(r rune) rune {
-		if r < 0x20 || r >= 0x7f && r < 0xa0 {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 || unicode.Is(unicode.Bidi_Control, r) {
 			return '?'
 		}
 		return r

@@ -22,6 +22,7 @@ import (
 	"github.com/pilotlight-dev/pilotlight/cmd/internal/agentwatch"
 	"github.com/pilotlight-dev/pilotlight/cmd/internal/cli"
 	"github.com/pilotlight-dev/pilotlight/internal/leader"
+	"github.com/pilotlight-dev/pilotlight/internal/trigger"
 	"github.com/pilotlight-dev/pilotlight/scaler"
 	"github.com/pilotlight-dev/pilotlight/scaler/policy"
 )
@@ -31,9 +32,10 @@ const (
 	scalerPort = 8080
 	// scalerSelector finds the chart's scalers.
 	scalerSelector = "app.kubernetes.io/name=pilotlight,app.kubernetes.io/component=scaler"
-	// maxTargets bounds the scaler's answer, in bytes: what the API server's proxy
-	// may pass on (agentwatch.Bound), some 500 targets.
-	maxTargets = 1 << 20
+	// maxProxied bounds the scaler's answer by the API server's proxy, in bytes
+	// (agentwatch.Bound): some 1,000 targets. maxDirect is for --scaler.
+	maxProxied = 1 << 20
+	maxDirect  = 64 << 20
 )
 
 // explainDoc is the result of explain.
@@ -43,7 +45,8 @@ type explainDoc struct {
 	Targets []scaler.TargetStatus `json:"targets"`
 
 	now    time.Time
-	detail bool // every number, not a line each
+	where  string // of the ScaledObjects that were asked about
+	detail bool   // every number, not a line each
 }
 
 func explainCommand(deps Deps) *cobra.Command {
@@ -57,8 +60,10 @@ argument, one line for each ScaledObject.
 
 The scaler that leads is asked through the API server's pod proxy (list on pods
 and get on pods/proxy in its namespace), or at --scaler. Where the proxy may not
-reach it: kubectl -n keda port-forward deploy/pilotlight-scaler 8080, and
---scaler http://localhost:8080.
+reach it, forward the leader's port, and give --scaler http://localhost:8080:
+
+  kubectl -n keda port-forward \
+    "$(kubectl -n keda get pod -l pilotlight.dev/leader=true -o name)" 8080
 
 Exit codes: 0 shown, whatever the decision is; 2 usage, no cluster and no
 --scaler, no such ScaledObject, or no scaler that answers.`,
@@ -91,7 +96,9 @@ func (a *app) explain(ctx context.Context, args []string) error {
 			if namespace != "" && namespace != ns {
 				return cli.Usage("%s is not in the namespace of -n, %s", name, namespace)
 			}
-			namespace, name = ns, rest
+			if namespace, name = ns, rest; ns == "" {
+				name = ""
+			}
 		}
 		if name == "" {
 			return cli.Usage("%q names no ScaledObject: want NAME or NAMESPACE/NAME", args[0])
@@ -105,12 +112,18 @@ func (a *app) explain(ctx context.Context, args []string) error {
 	if err := json.Unmarshal(data, &doc.Targets); err != nil {
 		return cli.Usage("%s: its answer is not that of a pilotlight-scaler: %w", who, err)
 	}
+	if doc.Targets == nil || slices.ContainsFunc(doc.Targets, func(t scaler.TargetStatus) bool { return t.ScaledObject == "" }) {
+		return cli.Usage("%s: its answer is not that of a pilotlight-scaler: want a list of targets", who)
+	}
+	doc.Targets = slices.DeleteFunc(doc.Targets, func(t scaler.TargetStatus) bool { // whoever does not know the query
+		return namespace != "" && t.Namespace != namespace || name != "" && t.ScaledObject != name
+	})
+	doc.where = "in any namespace"
+	if namespace != "" {
+		doc.where = "in namespace " + namespace
+	}
 	if len(doc.Targets) == 0 && name != "" {
-		where := "in any namespace"
-		if namespace != "" {
-			where = "in namespace " + namespace
-		}
-		return cli.Usage("%s has not been asked about a ScaledObject %s %s: it knows those with its trigger that KEDA has asked about (see pilotlight explain)", who, name, where)
+		return cli.Usage("%s has not been asked about a ScaledObject %s %s: it knows those with its trigger that KEDA has asked about (see pilotlight explain)", who, name, doc.where)
 	}
 	return a.print(doc)
 }
@@ -122,42 +135,52 @@ func (a *app) askScaler(ctx context.Context, query url.Values) (who string, data
 			query.Del(key)
 		}
 	}
-	open := a.scalerAt(query)
-	who = a.scaler
-	if who == "" {
-		if who, open, err = a.scalerInCluster(ctx, query); err != nil {
-			return "", nil, err
-		}
+	var open opener
+	most, hint := maxDirect, ""
+	if a.scaler != "" {
+		who, open, err = a.scalerAt(query)
+	} else {
+		who, open, err = a.scalerInCluster(ctx, query)
+		most, hint = maxProxied, "; where the API server may not reach it, forward its port and give --scaler (see pilotlight explain --help)"
+	}
+	if err != nil {
+		return "", nil, err
 	}
 	body, err := open(ctx)
 	if err == nil {
-		data, err = io.ReadAll(io.LimitReader(body, maxTargets+1))
+		data, err = io.ReadAll(io.LimitReader(body, int64(most)+1))
 		err = errors.Join(err, body.Close())
 	}
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return "", nil, cli.Usage("%s does not answer: %w", who, context.Cause(ctx))
 	case err != nil:
-		return "", nil, cli.Usage("%s does not answer: %w", who, err)
-	case len(data) > maxTargets:
-		return "", nil, cli.Usage("%s has more targets than fit into an answer of %d bytes: name one, or a namespace with -n", who, maxTargets)
+		return "", nil, cli.Usage("%s does not answer: %w%s", who, timely(ctx, err), hint)
+	case len(data) > most:
+		return "", nil, cli.Usage("%s has more targets than fit into an answer of %d bytes: name one, or a namespace with -n, or ask it at --scaler", who, most)
 	}
 	return who, data, nil
+}
+
+// timely says of an error that it is only that the command's time was up.
+func timely(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return errors.Join(err, cause)
+	}
+	return err
 }
 
 type opener func(ctx context.Context) (io.ReadCloser, error)
 
 // scalerAt asks at --scaler.
-func (a *app) scalerAt(query url.Values) opener {
-	return func(ctx context.Context) (io.ReadCloser, error) {
-		base, err := url.Parse(a.scaler)
-		if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
-			return nil, errors.New("--scaler wants a URL, such as http://localhost:8080")
-		}
-		at := base.JoinPath("debug", "targets")
-		at.RawQuery = query.Encode()
-		return agentwatch.Get(ctx, a.HTTP, at.String())
+func (a *app) scalerAt(query url.Values) (who string, open opener, err error) {
+	base, err := url.Parse(a.scaler)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return "", nil, cli.Usage("--scaler wants a URL, such as http://localhost:8080")
 	}
+	at := base.JoinPath("debug", "targets")
+	at.RawQuery = query.Encode()
+	return base.Redacted(), func(ctx context.Context) (io.ReadCloser, error) {
+		return agentwatch.Get(ctx, a.HTTP, at.String())
+	}, nil
 }
 
 // scalerInCluster finds the scaler that leads.
@@ -172,7 +195,7 @@ func (a *app) scalerInCluster(ctx context.Context, query url.Values) (who string
 	namespace := a.scalersNamespace()
 	list, err := cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: scalerSelector})
 	if err != nil {
-		return "", nil, cli.Usage("looking for the scaler: listing the pods in namespace %s with %s: %w", namespace, scalerSelector, errors.Join(err, context.Cause(ctx)))
+		return "", nil, cli.Usage("looking for the scaler: listing the pods in namespace %s with %s: %w", namespace, scalerSelector, timely(ctx, err))
 	}
 	pod, err := leading(list.Items)
 	if err != nil {
@@ -220,7 +243,7 @@ func leading(pods []corev1.Pod) (string, error) {
 
 func (d explainDoc) table(p *page) {
 	if len(d.Targets) == 0 {
-		p.line("%s has not been asked about any ScaledObject", d.Scaler)
+		p.line("%s has not been asked about any ScaledObject %s", d.Scaler, d.where)
 		return
 	}
 	if d.detail {
@@ -232,15 +255,30 @@ func (d explainDoc) table(p *page) {
 		}
 		return
 	}
+	several := map[string]int{}
+	for _, t := range d.Targets {
+		several[t.Namespace+"/"+t.ScaledObject]++
+	}
 	var rows [][]cell
 	for _, t := range d.Targets {
+		name := t.Namespace + "/" + t.ScaledObject
+		if several[name] > 1 {
+			name += " (" + t.Trigger + ")"
+		}
+		load, held := "", ""
+		if looked(t) {
+			load = number(t.Terms.Load)
+			if t.Demand.Problem == "" {
+				held = number(t.Terms.Held)
+			}
+		}
 		rows = append(rows, []cell{
-			{t.Namespace + "/" + t.ScaledObject, plain},
+			{name, plain},
 			{wanted(t), plain},
-			{strconv.Itoa(t.Terms.Ready), plain},
-			{strconv.Itoa(t.Terms.Starting), plain},
-			{number(t.Terms.Load), plain},
-			{number(t.Terms.Held), plain},
+			{counted(t, t.Terms.Ready), plain},
+			{counted(t, t.Terms.Starting), plain},
+			{load, plain},
+			{held, plain},
 			{t.Reason, shadeOf(t)},
 			{wrong(t), red},
 		})
@@ -248,39 +286,44 @@ func (d explainDoc) table(p *page) {
 	p.table([]string{"SCALEDOBJECT", "WANTED", "READY", "STARTING", "LOAD", "HELD", "REASON", "WRONG"}, rows)
 }
 
+// looked reports whether a target's numbers are readings: unknown is not zero.
+func looked(t scaler.TargetStatus) bool {
+	return !t.DecidedAt.IsZero() && t.Reason != string(policy.ReasonUnknown)
+}
+
+// counted is a number of pods, empty before there was a look at them.
+func counted(t scaler.TargetStatus, n int) string {
+	if t.DecidedAt.IsZero() {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
 // describe prints every number of a decision, in the order in which they come
 // about.
 func (d explainDoc) describe(p *page, t scaler.TargetStatus) {
-	terms := t.Terms
 	because := t.Reason
 	if text := policy.Reason(t.Reason).Text(); text != "" {
 		because += ": " + text
 	}
 	decided := "not yet"
 	if !t.DecidedAt.IsZero() {
-		decided = d.now.Sub(t.DecidedAt).Round(100*time.Millisecond).String() + " ago, by " + d.Scaler
+		decided = max(d.now.Sub(t.DecidedAt), 0).Round(100*time.Millisecond).String() + " ago, by " + d.Scaler
 	}
 	demand := cmp.Or(t.Demand.From, "none")
 	if t.Demand.Blind != "" {
-		demand += ", which cannot see " + t.Demand.Blind
+		demand += " (" + t.Demand.Blind + ")"
 	}
 	if t.Demand.Problem != "" {
 		demand += "; unknown: " + t.Demand.Problem
 	}
-	p.fields("scaledobject", t.Namespace+"/"+t.ScaledObject, "model", t.ModelName, "wanted", wanted(t), "because", because, "decided", decided, "demand from", demand, "error", t.Error)
+	p.fields("scaledobject", t.Namespace+"/"+t.ScaledObject, "trigger", t.Trigger, "model", t.ModelName, "wanted", wanted(t), "because", because, "decided", decided, "demand from", demand, "error", t.Error)
 	p.line("")
-	p.fields(
-		"load", fmt.Sprintf("%s: running %s, waiting %s, held %s, sent on %s; each request once", number(terms.Load), number(terms.Running), number(terms.Waiting), number(terms.Held), number(terms.InFlight)),
-		"traffic", fmt.Sprintf("%s requests/s, of %s s each: %s at a time", number(terms.Arrivals), number(terms.Residence), number(terms.Offered)),
-		"look-ahead", fmt.Sprintf("%s at a time by the end of a start", number(terms.Projected)),
-		"backlog", backlog(terms),
-		"need", fmt.Sprintf("%d replicas", terms.Need),
-		"pods", pods(terms),
-		"scale-in", left(terms.HoldLeft, "the next replica may go in %s"),
-		"start", left(terms.LeaseLeft, "has %s left until its lease ends"),
-		"next start", left(terms.BackoffLeft, "not before %s from now"),
-		"engines", stalled(terms),
-	)
+	if t.DecidedAt.IsZero() {
+		p.line("what it needs is not known")
+	} else {
+		numbers(p, t)
+	}
 	for _, pod := range slices.Sorted(maps.Keys(t.Unread)) {
 		p.line("cannot read pod %s: %s", pod, t.Unread[pod])
 	}
@@ -292,14 +335,43 @@ func (d explainDoc) describe(p *page, t scaler.TargetStatus) {
 	}
 }
 
-func wanted(t scaler.TargetStatus) string {
-	switch {
-	case t.Replicas == nil:
-		return "not known"
-	case t.Active != nil && !*t.Active:
-		return strconv.Itoa(*t.Replicas) + " (inactive)"
+func numbers(p *page, t scaler.TargetStatus) {
+	terms := t.Terms
+	held := number(terms.Held)
+	if t.Demand.Problem != "" {
+		held = "not known"
 	}
-	return strconv.Itoa(*t.Replicas)
+	load := fmt.Sprintf("%s: running %s, waiting %s, held %s, sent on %s; each request once", number(terms.Load), number(terms.Running), number(terms.Waiting), held, number(terms.InFlight))
+	need := fmt.Sprintf("%d replicas", terms.Need)
+	if !looked(t) {
+		load, need = "not known", ""
+	}
+	p.fields(
+		"load", load,
+		"traffic", fmt.Sprintf("%s requests/s, of %s s each: %s at a time", number(terms.Arrivals), number(terms.Residence), number(terms.Offered)),
+		"look-ahead", fmt.Sprintf("%s at a time by the end of a start", number(terms.Projected)),
+		"backlog", backlog(terms),
+		"need", need,
+		"pods", pods(terms),
+		"scale-in", left(terms.HoldLeft, "the next replica may go in %s"),
+		"lease", left(terms.LeaseLeft, "one replica stays for %s at least"),
+		"next start", left(terms.BackoffLeft, "not before %s from now"),
+		"engines", stalled(terms),
+	)
+}
+
+func wanted(t scaler.TargetStatus) string {
+	if t.Replicas == nil {
+		return "not known"
+	}
+	out := strconv.Itoa(*t.Replicas)
+	switch {
+	case t.Mode == trigger.ModeShadow:
+		out += " (shadow: KEDA is told 0 and inactive)"
+	case t.Active != nil && !*t.Active:
+		out += " (inactive)"
+	}
+	return out
 }
 
 // wrong is the first thing that is wrong with a target.
@@ -311,6 +383,10 @@ func wrong(t scaler.TargetStatus) string {
 		return t.Conditions[0].Reason
 	case t.Failure != nil:
 		return string(t.Failure.Class)
+	case t.Demand.Problem != "":
+		return "demand is not known"
+	case len(t.Unread) > 0:
+		return fmt.Sprintf("pods that cannot be read: %d", len(t.Unread))
 	}
 	return ""
 }
@@ -333,16 +409,15 @@ func backlog(t policy.Terms) string {
 }
 
 func pods(t policy.Terms) string {
-	out := fmt.Sprintf("%d ready, %d starting", t.Ready, t.Starting)
-	for _, more := range []struct {
-		n    int
-		text string
-	}{{t.Failing, "failing"}, {t.Expired, "not counted on any more"}, {t.Unread, "that cannot be read, taken for busy"}} {
-		if more.n > 0 {
-			out += fmt.Sprintf(", %d %s", more.n, more.text)
-		}
+	return fmt.Sprintf("%d ready%s, %d starting%s",
+		t.Ready, ofThem(t.Unread, "cannot be read and counts as busy"), t.Starting, ofThem(t.Failing, "failing")+ofThem(t.Expired, "not counted on any more"))
+}
+
+func ofThem(n int, text string) string {
+	if n == 0 {
+		return ""
 	}
-	return out
+	return fmt.Sprintf(" (of them %d %s)", n, text)
 }
 
 func left(s policy.Span, format string) string {
@@ -361,7 +436,7 @@ func stalled(t policy.Terms) string {
 
 // number is a quantity for people: to three digits, and whole from a hundred on.
 func number(f float64) string {
-	if math.Abs(f) >= 100 {
+	if abs := math.Abs(f); abs >= 100 && abs < 1e9 {
 		return strconv.FormatFloat(f, 'f', 0, 64)
 	}
 	return strconv.FormatFloat(f, 'g', 3, 64)

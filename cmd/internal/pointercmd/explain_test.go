@@ -44,7 +44,7 @@ func troubled(namespace, name string) scaler.TargetStatus {
 	return scaler.TargetStatus{
 		Namespace: namespace, ScaledObject: name, ModelName: "mistral", Reason: string(policy.ReasonUnknown), Error: "no pod could be read for 1m0s",
 		DecidedAt: start.Add(-time.Second), Unread: map[string]string{"mistral-1": "it answers 404\x1b[2J", "mistral-0": "connection refused"},
-		Demand:     scaler.DemandStatus{From: "activator", Blind: "what waits elsewhere", Problem: "no activator has reported"},
+		Demand:     scaler.DemandStatus{From: "activator", Blind: "sees what waits, not what runs", Problem: "no activator has reported"},
 		Conditions: []scaler.ConditionStatus{{Reason: "StartFailing", Message: "the image cannot be pulled"}},
 		Failure:    &scaler.FailureStatus{Class: workload.FailureImage, Message: "ErrImagePull"},
 		Terms:      policy.Terms{Ready: 2, Unread: 2, Starting: 1, Failing: 1, Expired: 1, BackoffLeft: policy.Span(30 * time.Second), LeaseLeft: policy.Span(time.Minute), Stalled: true},
@@ -56,13 +56,14 @@ type debugPage struct {
 	targets []scaler.TargetStatus
 	raw     string
 	code    int
+	says    string // with code
 	asked   []url.Values
 }
 
 func (d *debugPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.asked = append(d.asked, r.URL.Query())
 	if d.code != 0 || r.URL.Path != "/debug/targets" {
-		http.Error(w, "no", cmp.Or(d.code, http.StatusNotFound))
+		http.Error(w, cmp.Or(d.says, "no"), cmp.Or(d.code, http.StatusNotFound))
 		return
 	}
 	if d.raw != "" {
@@ -98,8 +99,8 @@ func TestExplainSaysEveryNumberInWords(t *testing.T) {
 
 	out = w.requireCode(0, "explain", "mistral", "--scaler", "http://scaler:8080")
 	for _, want := range []string{
-		"not known", "unknown: nothing could be read for staleAfter", "no pod could be read for 1m0s", "cannot see what waits elsewhere; unknown: no activator has reported",
-		"2 ready, 1 starting, 1 failing, 1 not counted on any more, 2 that cannot be read, taken for busy", "not before 30s from now", "1m0s left until its lease ends",
+		"not known", "unknown: nothing could be read for staleAfter", "no pod could be read for 1m0s", "activator (sees what waits, not what runs); unknown: no activator has reported", "load        not known",
+		"2 ready (of them 2 cannot be read and counts as busy), 1 starting (of them 1 failing) (of them 1 not counted on any more)", "not before 30s from now", "one replica stays for 1m0s at least",
 		"no token for 5m0s under load", "cannot read pod mistral-0: connection refused\ncannot read pod mistral-1: it answers 404?[2J\n", "image: ErrImagePull", "StartFailing: the image cannot be pulled",
 	} {
 		require.Contains(t, out.stdout, want)
@@ -112,7 +113,7 @@ func TestExplainListsALineEach(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(out.stdout), "\n")
 	require.Len(t, lines, 4)
 	require.Equal(t, []string{"ml/llama", "3", "1", "2", "12", "8", "backlog", "-"}, strings.Fields(lines[1]))
-	require.Equal(t, "ml/mistral not known 2 1 0 0 unknown no pod could be read for 1m0s", strings.Join(strings.Fields(lines[3]), " "))
+	require.Equal(t, "ml/mistral not known 2 1 - - unknown no pod could be read for 1m0s", strings.Join(strings.Fields(lines[3]), " "))
 
 	out = w.requireCode(0, "explain", "--scaler", "http://scaler:8080", "-n", "prod", "-o", "json")
 	doc := decode(t, out.stdout)
@@ -122,7 +123,7 @@ func TestExplainListsALineEach(t *testing.T) {
 
 	page.targets = []scaler.TargetStatus{}
 	out = w.requireCode(0, "explain", "--scaler", "http://scaler:8080")
-	require.Equal(t, "http://scaler:8080 has not been asked about any ScaledObject\n", out.stdout)
+	require.Equal(t, "http://scaler:8080 has not been asked about any ScaledObject in any namespace\n", out.stdout)
 	out = w.requireCode(0, "explain", "--scaler", "http://scaler:8080", "-o", "json")
 	require.Equal(t, []any{}, decode(t, out.stdout)["targets"])
 }
@@ -144,11 +145,15 @@ func TestExplainRefuses(t *testing.T) {
 		"NoSuchObject":   {nil, []string{"ml/gemma"}, "a ScaledObject gemma in namespace ml"},
 		"NoSuchAnywhere": {nil, []string{"gemma"}, "a ScaledObject gemma in any namespace"},
 		"TwoNamespaces":  {nil, []string{"ml/llama", "-n", "prod"}, "ml/llama is not in the namespace of -n, prod"},
+		"NoNamespace":    {nil, []string{"/llama"}, "want NAME or NAMESPACE/NAME"},
+		"Null":           {func(d *debugPage) { d.raw = "null" }, nil, "want a list of targets"},
+		"OtherObjects":   {func(d *debugPage) { d.raw = `[{"foo":1},{}]` }, nil, "want a list of targets"},
+		"Standby":        {func(d *debugPage) { d.code, d.says = 503, "this replica stands by: another one is active" }, nil, "it answers 503: this replica stands by"},
 		"NoName":         {nil, []string{"ml/"}, "want NAME or NAMESPACE/NAME"},
 		"TwoNames":       {nil, []string{"a", "b"}, "want at most one SCALEDOBJECT"},
 		"Denied":         {func(d *debugPage) { d.code = http.StatusForbidden }, nil, "http://scaler:8080 does not answer: it answers 403"},
 		"NoScaler":       {func(d *debugPage) { d.raw = "<html>" }, nil, "its answer is not that of a pilotlight-scaler"},
-		"TooMuch":        {func(d *debugPage) { d.raw = strings.Repeat(" ", 1<<20+1) }, nil, "name one, or a namespace with -n"},
+		"TooMuch":        {func(d *debugPage) { d.raw = strings.Repeat(" ", 64<<20+1) }, nil, "name one, or a namespace with -n"},
 		"NoURL":          {nil, []string{"--scaler", "scaler:8080"}, "--scaler wants a URL, such as http://localhost:8080"},
 		"NothingThere":   {nil, []string{"--scaler", "http://elsewhere"}, "http://elsewhere does not answer"},
 	}
@@ -241,4 +246,33 @@ func TestExplainAsksTheScalerThatLeads(t *testing.T) {
 	require.Contains(t, out.stderr, "or the scaler with --scaler URL")
 	w.deps.Cluster = func(pointercmd.ClusterFlags) (*pointercmd.Cluster, error) { return nil, os.ErrPermission }
 	require.NotZero(t, w.run("explain").code)
+}
+
+// What is not known is not printed as zero, and what is not in force not as if it
+// were.
+func TestExplainTellsWhatIsFromWhatIsNot(t *testing.T) {
+	w, page := explainWorld(t)
+	shadow, held, young := decided("ml", "shadow"), decided("ml", "silent"), scaler.TargetStatus{Namespace: "ml", ScaledObject: "young", Error: "claimed by ml/llama too"}
+	shadow.Mode = "shadow"
+	held.Demand.Problem = "no activator has reported"
+	other := decided("ml", "llama")
+	other.Trigger, other.Unread = "77aa", map[string]string{"a": "refused"}
+	page.targets = []scaler.TargetStatus{decided("ml", "llama"), other, shadow, held, young}
+	out := w.requireCode(0, "explain", "--scaler", "http://user:s3cret@scaler:8080", "-n", "ml")
+	var rows []string
+	for _, line := range strings.Split(strings.TrimSpace(out.stdout), "\n")[1:] {
+		rows = append(rows, strings.Join(strings.Fields(line), " "))
+	}
+	require.Equal(t, []string{
+		"ml/llama (3f2a) 3 1 2 12 8 backlog -", "ml/llama (77aa) 3 1 2 12 8 backlog pods that cannot be read: 1",
+		"ml/shadow 3 (shadow: KEDA is told 0 and inactive) 1 2 12 8 backlog -", "ml/silent 3 1 2 12 - backlog demand is not known",
+		"ml/young not known - - - - - claimed by ml/llama too",
+	}, rows)
+	require.NotContains(t, w.requireCode(0, "explain", "--scaler", "http://user:s3cret@scaler:8080", "-o", "json").stdout, "s3cret")
+	detail := w.requireCode(0, "explain", "young", "--scaler", "http://scaler:8080").stdout
+	require.Contains(t, detail, "what it needs is not known")
+	require.NotContains(t, detail, "0")
+	require.Contains(t, w.requireCode(0, "explain", "silent", "--scaler", "http://scaler:8080").stdout, "held not known")
+	out = w.requireCode(0, "explain", "-n", "nowhere", "--scaler", "http://scaler:8080")
+	require.Contains(t, out.stdout, "any ScaledObject in namespace nowhere")
 }

@@ -372,3 +372,26 @@ func TestStatusBlamesWhoHangs(t *testing.T) {
 		require.Nil(t, model["podsUnknown"])
 	})
 }
+
+// Agents and registries that hang are told as such, and take nothing from the
+// others.
+func TestStatusShowsWhatDoesNotHang(t *testing.T) {
+	w := newWorld(t)
+	w.hosts["good:9400"] = &engineAgent{status: serving("2", w.digest("2"), agent.EngineReady)}
+	w.hosts["deaf:9400"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		w.WriteHeader(http.StatusGatewayTimeout)
+	})
+	for _, timeout := range []string{"2s", "30s"} {
+		model := decode(t, w.requireCodeInTime(0, "status", "llama@champion", "--agents", "good,deaf", "--timeout", timeout, "-o", "json").stdout)["models"].([]any)[0].(map[string]any)
+		require.Len(t, model["pods"], 2)
+	}
+	models := decode(t, w.requireCodeInTime(0, "status", "--agents", "good,deaf", "--timeout", "2s", "-o", "json").stdout)["models"].([]any)
+	for _, m := range models {
+		if m.(map[string]any)["ref"] == "models:/llama@champion" {
+			require.Nil(t, m.(map[string]any)["problem"])
+			return
+		}
+	}
+	require.Fail(t, "the model of the agent that answers is not there")
+}

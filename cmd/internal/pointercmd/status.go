@@ -3,7 +3,6 @@ package pointercmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pilotlight-dev/pilotlight/cmd/internal/agentwatch"
 	"github.com/pilotlight-dev/pilotlight/cmd/internal/cli"
@@ -222,23 +222,26 @@ func (a *app) pods(ctx context.Context, ref registry.Ref) ([]agentwatch.Pod, err
 		return nil, err
 	}
 	pods, err := source.Pods(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			err = errors.Join(err, context.Cause(ctx))
-		}
-		return pods, cli.Usage("the pods cannot be listed: %w", err)
-	}
 	answers := slices.ContainsFunc(pods, func(p agentwatch.Pod) bool { return p.Status != nil })
+	if err != nil && !answers { // else the time was up for some
+		return pods, cli.Usage("the pods cannot be listed: %w", timely(ctx, err))
+	}
 	if cluster == nil && !answers {
 		return pods, cli.Usage("none of --agents can be asked what it serves: %s", clip(pods[0].ID()+": "+pods[0].Unknown))
 	}
 	return pods, nil
 }
 
+// modelsAtOnce bounds the questions to registries.
+const modelsAtOnce = 16
+
 // statusOfAll shows every model that has a pod. A pointer that cannot be read
 // is part of the picture, not a failure of the command.
 func (a *app) statusOfAll(ctx context.Context) error {
-	pods, perr := a.pods(ctx, registry.Ref{})
+	// Half the time, so that agents that hang take none of it from the registries.
+	half, cancel := within(ctx, a.timeout/2)
+	pods, perr := a.pods(half, registry.Ref{})
+	cancel()
 	if perr != nil && len(pods) == 0 {
 		return perr
 	}
@@ -250,17 +253,24 @@ func (a *app) statusOfAll(ctx context.Context) error {
 		}
 		byRef[name] = append(byRef[name], p)
 	}
-	doc := statusDoc{V: documentVersion, Models: []modelDoc{}}
-	for _, name := range slices.Sorted(maps.Keys(byRef)) {
-		m := modelDoc{Ref: name, Problem: "the pods do not say which model they serve (annotation " + agentwatch.RefAnnotation + ")"}
-		if ref, err := registry.ParseModel(name); err == nil {
-			m, _ = a.describeModel(ctx, ref) // the reason is in it
-		} else if name != "" {
-			m.Problem = err.Error()
-		}
-		m.Pods = podDocs(byRef[name])
-		doc.Models = append(doc.Models, m)
+	names := slices.Sorted(maps.Keys(byRef))
+	doc := statusDoc{V: documentVersion, Models: make([]modelDoc, len(names))}
+	var asking errgroup.Group // a registry that hangs keeps none from the others
+	asking.SetLimit(modelsAtOnce)
+	for i, name := range names {
+		asking.Go(func() error {
+			m := modelDoc{Ref: name, Problem: "the pods do not say which model they serve (annotation " + agentwatch.RefAnnotation + ")"}
+			if ref, err := registry.ParseModel(name); err == nil {
+				m, _ = a.describeModel(ctx, ref) // the reason is in it
+			} else if name != "" {
+				m.Problem = err.Error()
+			}
+			m.Pods = podDocs(byRef[name])
+			doc.Models[i] = m
+			return nil
+		})
 	}
+	_ = asking.Wait() // what went wrong is in the document
 	if err := a.print(doc); err != nil {
 		return err
 	}
@@ -270,7 +280,7 @@ func (a *app) statusOfAll(ctx context.Context) error {
 // describeModel reads the pointer; the error is also in the document.
 func (a *app) describeModel(ctx context.Context, ref registry.Ref) (modelDoc, error) {
 	m := modelDoc{Ref: ref.String(), Pods: []podDoc{}}
-	resolver, _, err := a.open(ref)
+	resolver, _, err := a.reach(ref)
 	if err == nil {
 		if backend, berr := asBackend(ref, resolver); berr == nil && movable(ref) == nil {
 			var pos registry.Position

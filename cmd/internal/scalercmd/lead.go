@@ -2,6 +2,7 @@ package scalercmd
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -97,6 +98,8 @@ func (p *program) admit(checks *health.Server) {
 	checks.SetServingStatus(pb.ExternalScaler_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 }
 
+var errStandby = errors.New("this replica stands by: another one is active")
+
 // gate refuses calls while this replica stands by. It is told apart from a failure
 // by the code Unavailable, on which KEDA and activators try again, at the Service.
 type gate struct{ open atomic.Bool }
@@ -122,7 +125,7 @@ func (g *gate) refuse(method string) error {
 	if g.open.Load() || strings.HasPrefix(method, "/"+healthpb.Health_ServiceDesc.ServiceName+"/") {
 		return nil
 	}
-	return status.Error(codes.Unavailable, "this replica stands by: another one is active")
+	return status.Error(codes.Unavailable, errStandby.Error())
 }
 
 // collector is 1 while this replica is the active one, 0 while it stands by.

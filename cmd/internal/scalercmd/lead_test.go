@@ -2,6 +2,8 @@ package scalercmd
 
 import (
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -52,4 +54,12 @@ func TestWithoutAnElectionNobodyStandsBy(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, exitcode.OK, r.stop())
 	}
+}
+
+// The page of a standby would be empty, as if KEDA had asked about nothing.
+func TestAStandbySaysSoOnItsPage(t *testing.T) {
+	rec := httptest.NewRecorder()
+	(&program{registry: newRegistry()}).handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/targets", nil))
+	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
+	require.Contains(t, rec.Body.String(), "stands by")
 }

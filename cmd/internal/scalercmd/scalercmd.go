@@ -178,7 +178,9 @@ func (p *program) open(ctx context.Context, f flags, env cli.Env) (err error) {
 }
 
 // swapped is called while this replica leads, when the scaler is there.
-func (p *program) swapped(s moves.Swap) { p.scaler.Swapped(s.Namespace, s.Pod, s.String()) }
+func (p *program) swapped(s moves.Swap) bool {
+	return p.scaler.Swapped(s.Namespace, s.Pods, s.String())
+}
 
 // prepare makes the scaler, whose goroutines run from now on.
 func (p *program) prepare(f flags) (err error) {
@@ -297,7 +299,13 @@ func (p *program) handler() http.Handler {
 		}
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.registry.parts, promhttp.HandlerOpts{}))
-	mux.Handle("GET /debug/targets", p.scaler.DebugHandler())
+	mux.HandleFunc("GET /debug/targets", func(w http.ResponseWriter, r *http.Request) {
+		if !p.gate.open.Load() { // an empty list would look like a scaler that nobody asks
+			http.Error(w, errStandby.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		p.scaler.DebugHandler().ServeHTTP(w, r)
+	})
 	if p.hook != nil {
 		mux.Handle("POST /webhook", p.hook.handler)
 	}
