@@ -31,6 +31,10 @@ const (
 	// silence is how long the scaler may leave snapshots without an answer. A
 	// connection that swallows everything looks like that.
 	silence = 5 * time.Second
+
+	// sayAgain is the least time between two reasons in the log: some name a port
+	// that is another one at each try.
+	sayAgain = 10 * time.Second
 )
 
 // Reporter tells one scaler what the activator holds.
@@ -54,13 +58,15 @@ func (r Reporter) Run(ctx context.Context, a *Activator) {
 	}
 	boot := rand.Text()
 	var seq uint64
-	for said := ""; ctx.Err() == nil; {
+	said, saidAt := "", time.Time{} // the reason why it fails, and when it was logged
+	for ctx.Err() == nil {
 		err := r.stream(ctx, a, boot, &seq)
-		if err != nil && ctx.Err() == nil && err.Error() != said {
+		switch {
+		case err == nil:
+			said = ""
+		case ctx.Err() == nil && err.Error() != said && (said == "" || time.Since(saidAt) >= sayAgain):
+			said, saidAt = err.Error(), time.Now()
 			r.Logger.Warn("the scaler does not hear from us", "error", err)
-		}
-		if said = ""; err != nil {
-			said = err.Error()
 		}
 		select {
 		case <-ctx.Done():

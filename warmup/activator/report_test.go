@@ -1,10 +1,15 @@
 package activator
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -120,4 +125,33 @@ func TestReporterLearnsOfFailedStarts(t *testing.T) {
 	require.Contains(t, got.body, "image")
 	cancel()
 	<-ended
+}
+
+// refusing fails each time with another text, as an address in it brings about.
+type refusing struct {
+	grpc.ClientConnInterface
+	tries int
+}
+
+func (r *refusing) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	r.tries++
+	return nil, fmt.Errorf("read tcp 10.0.0.1:%d: reset", r.tries)
+}
+
+// Each reason is said, but an outage does not fill the log.
+func TestReporterSaysWhyNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, err := New(Options{Source: &world{}})
+		require.NoError(t, err)
+		var log bytes.Buffer
+		conn := &refusing{}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		Reporter{ID: "a-0", Conn: conn, Logger: slog.New(slog.NewTextHandler(&log, nil))}.Run(ctx, a)
+		require.Greater(t, conn.tries, 20)
+		require.Contains(t, log.String(), "10.0.0.1:1: reset", "at once")
+		lines := strings.Count(log.String(), "the scaler does not hear from us")
+		require.GreaterOrEqual(t, lines, 4)
+		require.LessOrEqual(t, lines, 7)
+	})
 }
