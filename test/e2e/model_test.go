@@ -107,9 +107,10 @@ func TestModelSwitchedByPointerAndRolledBackWhileServing(t *testing.T) {
 	first := s.ask(t.Context(), 10)
 	s.good(first)
 	require.Contains(t, first.body, "version 1 ")
-	why := s.cli(env, "explain", s.ns+"/llama", "--scaler", "http://"+s.debug)
-	require.Contains(t, why, "1 ready, 0 starting")
-	require.Contains(t, why, "demand from   activator")
+	eventually(t, 30*time.Second, "explain tells of the pod that serves", func() (string, bool) { // by the scaler's next look
+		why := s.cli(env, "explain", s.ns+"/llama", "--scaler", "http://"+s.debug)
+		return why, strings.Contains(why, "1 ready, 0 starting") && strings.Contains(why, "demand from   activator")
+	})
 	l := s.press(2, 50)
 	s.mark("promote to 2")
 	s.cli(env, "promote", "llama@champion", "--to", "2", "--yes", "--restart", "--message", "better", "-n", s.ns, "--s3-endpoint", storeURL.URL, "--kubeconfig", s.admin)
