@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pilotlight-dev/pilotlight/internal/fake/engine"
+	"github.com/pilotlight-dev/pilotlight/internal/workload"
 )
 
 // vllm is a simulated engine that goes down: it answers as vLLM does.
@@ -50,6 +51,83 @@ func TestAbortIsSentElsewhere(t *testing.T) {
 				require.Zero(t, tn.memory.used.Load())
 				require.Zero(t, tn.Snapshot()[0].GetInFlight())
 				require.Equal(t, uint64(1), tn.Snapshot()[0].GetCompletedTotal())
+			})
+		})
+	}
+}
+
+// atOnce answers everything with one write: net/http announces its length, so
+// that the last bytes come with the end.
+func atOnce(events string) *http.Server {
+	return engineOf(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, events)
+	})
+}
+
+// chunkedAtOnce is the same without a length, as vLLM answers.
+func chunkedAtOnce(events string) *http.Server {
+	return engineOf(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = fmt.Fprintf(rw, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(events), events)
+		_ = rw.Flush()
+	})
+}
+
+// A stream that is here whole, with its end, when it is looked at first goes
+// elsewhere as well, and its length does not bound the other engine's answer.
+func TestAbortInOneReadIsSentElsewhere(t *testing.T) {
+	const (
+		role  = `data: {"choices":[{"delta":{"role":"assistant","content":""}}]}` + "\n\n"
+		abort = role + `data: {"choices":[{"delta":{},"finish_reason":"abort"}]}` + "\n\ndata: [DONE]\n\n"
+	)
+	whole := role + strings.Repeat(token(0), 5) + "data: [DONE]\n\n"
+	cases := map[string]struct {
+		engines []*http.Server
+		want    string
+		class   string
+		reason  string
+	}{
+		"SecondStreams":   {[]*http.Server{atOnce(abort), streamer(3, time.Second)}, strings.Repeat(token(0), 3) + "data: [DONE]\n\n", classOK, "goes on after the end of the first"},
+		"Chunked":         {[]*http.Server{chunkedAtOnce(abort), chunkedAtOnce(whole)}, whole, classOK, "an end that is a chunk"},
+		"SecondInOneRead": {[]*http.Server{atOnce(abort), atOnce(whole)}, whole, classOK, "its own end counts"},
+		"SecondIsEmpty":   {[]*http.Server{atOnce(abort), atOnce("")}, "", classOK, "nothing is what it has answered"},
+		"ThirdAnswers":    {[]*http.Server{atOnce(abort), atOnce(abort), atOnce(whole)}, whole, classOK, "both gave up in one read"},
+		"NobodyAnswers":   {[]*http.Server{atOnce(abort), atOnce(abort), atOnce(abort)}, `data: {"error":`, "engine_draining", "an event tells, never an empty answer"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			in(t, Options{}, func(t *testing.T, tn *town) {
+				var pods []workload.Pod
+				var answer <-chan reply
+				for i, e := range tc.engines { // one after the other, so that the order is known
+					host := fmt.Sprintf("10.0.0.%d", i+1)
+					tn.serve(t, host+":8000", e)
+					pods = append(pods, pod(host, host))
+					tn.set(t, target(llama, nil, pods...))
+					if answer == nil {
+						answer = tn.asks(t.Context(), askStream)
+					}
+					synctest.Wait()
+				}
+				got := <-answer
+				require.NoError(t, got.err)
+				require.Equal(t, http.StatusOK, got.status)
+				if tc.class == classOK {
+					require.Equal(t, tc.want, got.body, tc.reason)
+				} else {
+					require.True(t, strings.HasPrefix(got.body, tc.want), "%s: %q", tc.reason, got.body)
+				}
+				synctest.Wait()
+				require.Equal(t, 1, tn.ended(t, tc.class))
+				require.Zero(t, tn.memory.used.Load())
+				require.Zero(t, tn.Snapshot()[0].GetInFlight())
 			})
 		})
 	}

@@ -71,6 +71,9 @@ func (t places) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if legible(resp, way) && isEvents(resp.Header) {
 		resp.Body = &opening{places: t, request: r, way: way, body: resp.Body}
+		// The answer may become another engine's, which is as long as it is.
+		resp.ContentLength = -1
+		resp.Header.Del("Content-Length")
 		return resp, nil
 	}
 	way.payload.drop() // the answer has begun: nothing is sent twice from here on

@@ -45,38 +45,45 @@ func (o *opening) Read(p []byte) (int, error) {
 		}
 		n, err := o.body.Read(p)
 		o.pending = append(o.pending, p[:n]...)
-		o.judge()
-		if err != nil && !o.passing {
-			o.pass()
-		}
-		if o.passing && err != nil {
-			o.err = err
-			if !errors.Is(err, io.EOF) {
-				o.way.err = err
-			}
+		if left := o.judge(); !left && err != nil {
+			o.end(err)
 		}
 	}
 }
 
-// judge looks at the events that are whole by now.
-func (o *opening) judge() {
+// judge looks at the events that are whole by now. It reports whether the body
+// that they came from was left: its end, which may have come with them, is not
+// the end of the answer.
+func (o *opening) judge() (left bool) {
 	for !o.passing {
 		event, size := nextEvent(o.pending[o.judged:])
 		if size == 0 {
 			if len(o.pending) > mostHeldBack {
 				o.pass()
 			}
-			return
+			return false
 		}
 		switch openai.Event(event) {
 		case openai.Content:
 			o.pass()
 		case openai.Abort:
 			o.elsewhere()
-			return
+			return true
 		case openai.Opening:
 			o.judged += size
 		}
+	}
+	return false
+}
+
+// end passes what there is, and then err.
+func (o *opening) end(err error) {
+	if !o.passing {
+		o.pass()
+	}
+	o.err = err
+	if !errors.Is(err, io.EOF) {
+		o.way.err = err
 	}
 }
 
