@@ -106,7 +106,7 @@ func (t places) attempt(r *http.Request, way *passage) (*http.Response, error) {
 			way.pool.refused(b)
 			return nil, way.pool.late()
 		case err != nil:
-			way.pool.release(b, time.Since(began))
+			way.pool.release(way, b, time.Since(began))
 			return nil, err
 		}
 		if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -115,7 +115,7 @@ func (t places) attempt(r *http.Request, way *passage) (*http.Response, error) {
 		aborted, err := t.aborted(resp, way)
 		if err != nil {
 			_ = resp.Body.Close()
-			way.pool.release(b, time.Since(began))
+			way.pool.release(way, b, time.Since(began))
 			return nil, err
 		}
 		if aborted {
@@ -125,7 +125,7 @@ func (t places) attempt(r *http.Request, way *passage) (*http.Response, error) {
 			}
 			continue
 		}
-		resp.Body = &place{ReadCloser: resp.Body, pool: way.pool, backend: b, began: began}
+		resp.Body = &place{ReadCloser: resp.Body, way: way, backend: b, began: began}
 		return resp, nil
 	}
 }
@@ -137,10 +137,10 @@ func (t places) switched(resp *http.Response, way *passage, b *backend, began ti
 	rw, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok || !way.upgrades || !strings.EqualFold(resp.Header.Get("Upgrade"), webSocket) {
 		_ = resp.Body.Close()
-		way.pool.release(b, time.Since(began))
+		way.pool.release(way, b, time.Since(began))
 		return nil, errSwitched
 	}
-	tunnel := &duplex{rw, sync.OnceFunc(func() { way.pool.release(b, time.Since(began)) })}
+	tunnel := &duplex{rw, sync.OnceFunc(func() { way.pool.release(way, b, time.Since(began)) })}
 	way.tunnel, resp.Body = tunnel, tunnel
 	return resp, nil
 }
@@ -236,7 +236,7 @@ func addressed(r *http.Request, way *passage, b *backend) *http.Request {
 // place is a body whose end gives the place back.
 type place struct {
 	io.ReadCloser
-	pool    *pool
+	way     *passage
 	backend *backend
 	began   time.Time
 	once    sync.Once
@@ -244,7 +244,7 @@ type place struct {
 
 // Close implements io.Closer.
 func (p *place) Close() error {
-	defer p.once.Do(func() { p.pool.release(p.backend, time.Since(p.began)) })
+	defer p.once.Do(func() { p.way.pool.release(p.way, p.backend, time.Since(p.began)) })
 	return p.ReadCloser.Close()
 }
 

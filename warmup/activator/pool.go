@@ -35,8 +35,9 @@ type pool struct {
 	heard   time.Time             // when
 	closed  error                 // why nobody may wait any more
 
-	inFlight, arrivals, completed uint64
-	service                       time.Duration
+	inFlight            uint64
+	arrivals, completed uint64 // without tunnels (count)
+	service             time.Duration
 }
 
 // A waiter is a request in line.
@@ -138,10 +139,18 @@ func (p *pool) join(way *passage) (*backend, *waiter, error) {
 	return nil, w, nil
 }
 
-// count counts a request as an arrival, once.
+// count counts a request as an arrival, once, unless it wants a tunnel. The
+// scaler takes arrivals times the mean time from dispatch to done for the
+// requests that run at once, and a tunnel is open for as long as its client
+// likes: one session of an hour among fifty requests would make that mean a
+// minute and more, and order replicas for all of them. What tunnels need shows
+// in what is held, in flight, and runs in the engines.
 func (p *pool) count(way *passage) {
-	if !way.counted {
-		way.counted = true
+	if way.counted {
+		return
+	}
+	way.counted = true
+	if !way.upgrades {
 		p.arrivals++
 	}
 }
@@ -274,11 +283,14 @@ func (p *pool) free(b *backend) {
 }
 
 // release gives a place back after a request that took d from dispatch to done.
-func (p *pool) release(b *backend, d time.Duration) {
+// What was no arrival (count) is no completion either.
+func (p *pool) release(way *passage, b *backend, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.completed++
-	p.service += d
+	if !way.upgrades {
+		p.completed++
+		p.service += d
+	}
 	b.refusals = 0
 	p.free(b)
 }

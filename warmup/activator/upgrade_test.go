@@ -83,6 +83,49 @@ func TestFaultEngineSwitchesProtocolsUnasked(t *testing.T) {
 	}
 }
 
+// A session is held and in flight, but its hour is no time that a request takes.
+func TestTunnelsLeaveTheRatesAlone(t *testing.T) {
+	cases := map[string]struct {
+		engine *http.Server
+		status int
+		reason string
+	}{
+		"Switched": {switching("Upgrade: websocket\r\nConnection: Upgrade\r\n"), http.StatusSwitchingProtocols, "a session of an hour"},
+		"Refused":  {engineOf(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }), http.StatusNotFound, "no arrival, so no completion"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			in(t, Options{}, func(t *testing.T, tn *town) {
+				tn.serve(t, "10.0.0.1:8000", tc.engine)
+				tn.set(t, target(llama, nil))
+				conn, err := tn.dial(t.Context(), "tcp", clientsAt)
+				require.NoError(t, err)
+				defer func() { _ = conn.Close() }()
+				_, err = io.WriteString(conn, realtime)
+				require.NoError(t, err)
+				synctest.Wait()
+				require.Equal(t, uint64(1), tn.Snapshot()[0].GetHeld())
+				tn.set(t, target(llama, nil, pod("a", "10.0.0.1")))
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, tc.status, resp.StatusCode)
+				if tc.status == http.StatusSwitchingProtocols {
+					time.Sleep(time.Hour)
+					require.Equal(t, uint64(1), tn.Snapshot()[0].GetInFlight())
+				}
+				require.NoError(t, conn.Close())
+				synctest.Wait()
+				after := tn.Snapshot()[0]
+				require.Zero(t, after.GetInFlight())
+				require.Zero(t, after.GetArrivalsTotal(), tc.reason)
+				require.Zero(t, after.GetCompletedTotal(), tc.reason)
+				require.Zero(t, after.GetServiceSecondsTotal(), tc.reason)
+			})
+		})
+	}
+}
+
 // Whoever asks to upgrade where nothing can be upgraded is served as if it had
 // not asked: an engine that would agree never hears of it.
 func TestOnlyRealtimeUpgrades(t *testing.T) {
