@@ -38,10 +38,6 @@ import (
 // ScaledObjects is the resource that KEDA defines.
 var ScaledObjects = schema.GroupVersionResource{Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"}
 
-// selectorFor is how long a scale target's selector is believed: a Deployment's
-// cannot change, but the target may be replaced.
-const selectorFor = 5 * time.Minute
-
 // Options configures a Source. The clients are required.
 type Options struct {
 	Dynamic   dynamic.Interface
@@ -64,14 +60,8 @@ type Source struct {
 	mu         sync.Mutex
 	namespaces map[string]*pods
 	selectors  map[workload.Ref]selector
+	renewing   chan struct{}           // holds one for each selector that is read again
 	leftOut    map[workload.Ref]string // why, as last said
-}
-
-type selector struct {
-	labels.Selector
-	generation int64
-	target     scaleTarget
-	until      time.Time
 }
 
 // New returns a Source whose watches end with ctx. It does not wait for them:
@@ -84,7 +74,7 @@ func New(ctx context.Context, opts Options) *Source {
 	objects := factory.ForResource(ScaledObjects)
 	s := &Source{
 		opts: opts, ctx: ctx, objects: objects.Lister(), synced: objects.Informer().HasSynced,
-		namespaces: map[string]*pods{}, selectors: map[workload.Ref]selector{}, leftOut: map[workload.Ref]string{},
+		namespaces: map[string]*pods{}, selectors: map[workload.Ref]selector{}, renewing: make(chan struct{}, selectorsAtOnce), leftOut: map[workload.Ref]string{},
 		troubles: troubles{log: opts.Logger},
 	}
 	// Neither call fails on an informer that has not been started.
@@ -241,71 +231,6 @@ func (s *Source) object(ref workload.Ref) (*unstructured.Unstructured, error) {
 		return nil, fmt.Errorf("scaledobject %s has type %T", ref, obj)
 	}
 	return so, nil
-}
-
-// selector finds out which pods belong to the target.
-func (s *Source) selector(ctx context.Context, ref workload.Ref, so *unstructured.Unstructured, override string) (labels.Selector, error) {
-	if override != "" {
-		sel, err := labels.Parse(override)
-		if err != nil {
-			return nil, fmt.Errorf("podSelector of %s: %w", ref, err)
-		}
-		return sel, nil
-	}
-	target := targetOf(so)
-	now := time.Now()
-	s.mu.Lock()
-	known, ok := s.selectors[ref]
-	s.mu.Unlock()
-	if ok && known.generation == so.GetGeneration() && known.target == target && now.Before(known.until) {
-		return known, nil
-	}
-	gr, err := s.resource(target)
-	if err != nil {
-		return nil, fmt.Errorf("scaleTargetRef of %s: %w", ref, err)
-	}
-	sc, err := s.opts.Scales.Scales(ref.Namespace).Get(ctx, gr, target.name, metaGet)
-	scaleDenial := workload.Denial{Resource: gr.String() + "/scale", Namespace: ref.Namespace}
-	if err != nil {
-		if err = classify(fmt.Errorf("reading the scale of %s/%s in %s: %w", gr, target.name, ref.Namespace, err)); errors.Is(err, workload.ErrForbidden) {
-			s.troubles.note(scaleDenial, "get", err, now, nil)
-		}
-		return nil, err
-	}
-	s.troubles.clear(scaleDenial)
-	sel, err := labels.Parse(sc.Status.Selector)
-	if err != nil || sc.Status.Selector == "" {
-		return nil, fmt.Errorf("the scale of %s/%s in %s has no usable selector (%q): set podSelector in the trigger's metadata", gr, target.name, ref.Namespace, sc.Status.Selector)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.selectors[ref] = selector{Selector: sel, generation: so.GetGeneration(), target: target, until: now.Add(selectorFor)}
-	return sel, nil
-}
-
-// scaleTarget is a scaleTargetRef.
-type scaleTarget struct{ apiVersion, kind, name string }
-
-// targetOf reads scaleTargetRef; KEDA's defaults are apps/v1 and Deployment.
-func targetOf(so *unstructured.Unstructured) scaleTarget {
-	field := func(name, def string) string {
-		v, _, _ := unstructured.NestedString(so.Object, "spec", "scaleTargetRef", name)
-		return cmp.Or(v, def)
-	}
-	return scaleTarget{field("apiVersion", "apps/v1"), field("kind", "Deployment"), field("name", "")}
-}
-
-// resource is the resource that a target's kind is served as.
-func (s *Source) resource(t scaleTarget) (schema.GroupResource, error) {
-	gv, err := schema.ParseGroupVersion(t.apiVersion)
-	if err != nil {
-		return schema.GroupResource{}, err
-	}
-	mapping, err := s.opts.Mapper.RESTMapping(schema.GroupKind{Group: gv.Group, Kind: t.kind}, gv.Version)
-	if err != nil {
-		return schema.GroupResource{}, err
-	}
-	return mapping.Resource.GroupResource(), nil
 }
 
 // newer returns a function that reports whether an informer has listed anything
