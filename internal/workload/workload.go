@@ -39,7 +39,7 @@ type Workload struct {
 	SoleTrigger bool              // the ScaledObject has no other trigger
 	Cooldown    time.Duration     // cooldownPeriod
 	Tolerance   float64           // of the HPA, the larger of both directions
-	Replicas    int               // replicas that the scale target asks for, or Unknown
+	Replicas    int               // pods, the terminating ones left out, or Unknown
 	Pods        []Pod             // every pod of the target, sorted by name
 }
 
@@ -84,6 +84,7 @@ type Pod struct {
 	Scheduled   time.Time // zero while it has no node, or where that is not known
 	Initialised time.Time // zero while its init containers run, or where that is not known
 	ReadyAt     time.Time // zero while not Ready
+	LostAt      time.Time // when a pod that was Ready ceased to be; zero for all others
 	Template    string    // hash of its pod template, "" where that is not known
 	Terminating bool
 	Failure     Failure

@@ -73,14 +73,25 @@ func tolerance(so *unstructured.Unstructured, direction string) float64 {
 	return min(max(q.AsApproximateFloat64(), 0), 0.5)
 }
 
+// neverReadyFor tells a pod that has ceased to be Ready from one that never was: of a
+// new pod the kubelet says that it is not Ready when it first hears of it, which
+// is seconds after it was scheduled, and the condition does not change again
+// before it is true. A pod that was Ready for less than this is taken for one that
+// never was.
+const neverReadyFor = time.Minute
+
 // convert keeps of a pod what a decision needs.
 func convert(p *corev1.Pod) workload.Pod {
 	out := workload.Pod{
 		Cost: cost(p), Name: p.Name, Host: p.Status.PodIP, Created: p.CreationTimestamp.Time, Template: p.Labels[appsv1.DefaultDeploymentUniqueLabelKey],
 		Terminating: p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 	}
+	var notReady time.Time
 	for _, c := range p.Status.Conditions {
 		if c.Status != corev1.ConditionTrue {
+			if c.Type == corev1.PodReady {
+				notReady = c.LastTransitionTime.Time
+			}
 			continue
 		}
 		switch at := c.LastTransitionTime.Time; c.Type {
@@ -91,6 +102,9 @@ func convert(p *corev1.Pod) workload.Pod {
 		case corev1.PodReady:
 			out.ReadyAt = at
 		}
+	}
+	if !out.Scheduled.IsZero() && notReady.After(out.Scheduled.Add(neverReadyFor)) {
+		out.LostAt = notReady
 	}
 	if out.ReadyAt.IsZero() {
 		out.Failure, out.Detail = failure(p)

@@ -39,11 +39,11 @@ func failure(p *corev1.Pod) (workload.Failure, string) {
 }
 
 // stuck says why a container does not come up. One that has just ended is told
-// by what the fetcher left behind, if waiting cannot mend that: the kubelet
+// by what the fetcher left behind, if trying again cannot mend that: the kubelet
 // calls it a crash loop only after a while.
 func stuck(c corev1.ContainerStatus) (workload.Failure, string) {
 	if ended := c.State.Terminated; ended != nil && ended.ExitCode != 0 {
-		if f, detail := fetcherSaid(ended); f.Hopeless() {
+		if f, detail, code := fetcherSaid(ended); slices.Contains(lastingCodes, code) {
 			return f, detail
 		}
 	}
@@ -60,35 +60,43 @@ func stuck(c corev1.ContainerStatus) (workload.Failure, string) {
 	if last == nil {
 		return workload.FailureCrash, oneLine(c.Name + ": " + waiting.Reason + ": " + waiting.Message)
 	}
-	if f, detail := fetcherSaid(last); f != workload.FailureNone {
+	switch f, detail, code := fetcherSaid(last); {
+	case code == exitcode.RestartPod:
+		return workload.FailureNone, "" // it is started anew because it asked for that
+	case f != workload.FailureNone:
 		return f, detail
 	}
 	return workload.FailureCrash, oneLine(fmt.Sprintf("%s: exit code %d %s", c.Name, last.ExitCode, last.Reason))
 }
 
+// lastingCodes are the fetcher's exit codes of what is the same the next time. The
+// others (somebody was in the way, a volume that hiccuped, a store that is away)
+// may be gone when the kubelet tries again, which it does at once.
+var lastingCodes = []int{exitcode.Usage, exitcode.PointerBroken, exitcode.Integrity, exitcode.NoSpace}
+
 // fetcherSaid tells the fetcher's failures, which it writes to its termination
-// message, from anybody else's.
-func fetcherSaid(ended *corev1.ContainerStateTerminated) (workload.Failure, string) {
+// message, from anybody else's, whose code is exitcode.OK.
+func fetcherSaid(ended *corev1.ContainerStateTerminated) (workload.Failure, string, int) {
 	var message struct {
 		Code   int    `json:"code"`
 		Reason string `json:"reason"`
 		Ref    string `json:"ref"`
 	}
 	if json.Unmarshal([]byte(ended.Message), &message) != nil || message.Ref == "" {
-		return workload.FailureNone, ""
+		return workload.FailureNone, "", exitcode.OK
 	}
 	detail := oneLine(message.Ref + ": " + message.Reason)
 	switch message.Code {
 	case exitcode.PointerBroken:
-		return workload.FailurePointer, detail
+		return workload.FailurePointer, detail, message.Code
 	case exitcode.Integrity:
-		return workload.FailureIntegrity, detail
+		return workload.FailureIntegrity, detail, message.Code
 	case exitcode.NoSpace:
-		return workload.FailureNoSpace, detail
+		return workload.FailureNoSpace, detail, message.Code
 	case exitcode.RegistryUnreachable, exitcode.StoreUnreachable:
-		return workload.FailureStore, detail
+		return workload.FailureStore, detail, message.Code
 	}
-	return workload.FailureCrash, detail
+	return workload.FailureCrash, detail, message.Code
 }
 
 // oneLine makes a message fit for a log line and an event.

@@ -95,17 +95,27 @@ func TestWorkload(t *testing.T) {
 			ready(created)(p)
 			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: created}, []string{"x"}
 		}),
+		pod("d", func(p *corev1.Pod) { // was Ready, and is not any more
+			ready(time.Time{})(p)
+			p.Status.Conditions[2].Status, p.Status.Conditions[2].LastTransitionTime = corev1.ConditionFalse, metav1.Time{Time: created.Add(2 * time.Hour)}
+		}),
+		pod("e", func(p *corev1.Pod) { // never was: so the kubelet said when it first heard of it
+			ready(time.Time{})(p)
+			p.Status.Conditions[2].Status, p.Status.Conditions[2].LastTransitionTime = corev1.ConditionFalse, metav1.Time{Time: created.Add(20 * time.Second)}
+		}),
 		pod("other", func(p *corev1.Pod) { p.Labels = nil }),
 	)
 	got, err := s.Workload(t.Context(), llama, "")
 	require.NoError(t, err)
 	want := workload.Workload{
-		Ref: llama, MaxReplicas: 4, Replicas: 2, Cooldown: 300 * time.Second, Tolerance: 0.1,
+		Ref: llama, MaxReplicas: 4, Replicas: 4, Cooldown: 300 * time.Second, Tolerance: 0.1,
 		Metadata: map[string]string{"targetRequests": "4", "modelName": "llama"},
 		Pods: []workload.Pod{
 			{Name: "a", Host: "10.0.0.1", Created: created, Scheduled: created.Add(time.Second), ReadyAt: created.Add(time.Minute), Template: "5d4f"},
 			{Name: "b", Created: created},
 			{Name: "c", Host: "10.0.0.1", Created: created, Scheduled: created.Add(time.Second), ReadyAt: created, Template: "5d4f", Terminating: true},
+			{Name: "d", Host: "10.0.0.1", Created: created, Scheduled: created.Add(time.Second), LostAt: created.Add(2 * time.Hour), Template: "5d4f"},
+			{Name: "e", Host: "10.0.0.1", Created: created, Scheduled: created.Add(time.Second), Template: "5d4f"},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -215,6 +225,7 @@ func TestFailure(t *testing.T) {
 		"NoSpace":   {waiting("CrashLoopBackOff", `{"code":5,"reason":"x","ref":"models:/llama@champion"}`), workload.FailureNoSpace},
 		"Registry":  {waiting("CrashLoopBackOff", `{"code":6,"reason":"x","ref":"models:/llama@champion"}`), workload.FailureStore},
 		"Store":     {waiting("CrashLoopBackOff", `{"code":7,"reason":"x","ref":"models:/llama@champion"}`), workload.FailureStore},
+		"Restarts":  {waiting("CrashLoopBackOff", `{"code":88,"reason":"x","ref":"models:/llama@champion"}`), workload.FailureNone},
 		"OtherCode": {waiting("CrashLoopBackOff", `{"code":1,"reason":"x","ref":"models:/llama@champion"}`), workload.FailureCrash},
 		"NotOurs":   {waiting("CrashLoopBackOff", `{"code":3}`), workload.FailureCrash},
 		"Unschedulable": {corev1.PodStatus{Conditions: []corev1.PodCondition{
@@ -244,7 +255,12 @@ func TestFailureDetail(t *testing.T) {
 		detail string
 	}{
 		"Pointer":   {corev1.ContainerStatus{Name: "fetch", State: ended(3, said(3))}, workload.FailurePointer, "models:/llama@champion: no such alias"},
+		"Usage":     {corev1.ContainerStatus{Name: "fetch", State: ended(2, said(2))}, workload.FailureCrash, "models:/llama@champion: no such alias"},
+		"NoSpace":   {corev1.ContainerStatus{Name: "fetch", State: ended(5, said(5))}, workload.FailureNoSpace, "models:/llama@champion: no such alias"},
 		"Store":     {corev1.ContainerStatus{Name: "fetch", State: ended(7, said(7))}, workload.FailureNone, ""},
+		"Hiccup":    {corev1.ContainerStatus{Name: "fetch", State: ended(1, said(1))}, workload.FailureNone, ""},
+		"InTheWay":  {corev1.ContainerStatus{Name: "fetch", State: ended(9, said(9))}, workload.FailureNone, ""},
+		"Restarts":  {corev1.ContainerStatus{Name: "agent", State: ended(88, said(88))}, workload.FailureNone, ""},
 		"Done":      {corev1.ContainerStatus{Name: "fetch", State: ended(0, said(3))}, workload.FailureNone, ""},
 		"Elsewhere": {corev1.ContainerStatus{Name: "vllm", State: ended(3, "Traceback")}, workload.FailureNone, ""},
 		"Image": {

@@ -59,6 +59,7 @@ type Pod struct {
 	Scheduled   time.Time        `json:"scheduled,omitzero"`
 	Initialised time.Time        `json:"initialised,omitzero"`
 	ReadyAt     time.Time        `json:"readyAt,omitzero"`
+	LostAt      time.Time        `json:"lostAt,omitzero"`
 	Template    string           `json:"template,omitempty"`
 	Terminating bool             `json:"terminating,omitempty"`
 	Failure     workload.Failure `json:"failure,omitempty"`
