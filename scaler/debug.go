@@ -123,11 +123,13 @@ func (s *Scaler) TargetState(ref workload.Ref) *demandpb.TargetState {
 	now := time.Now()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	var last int64
 	for _, t := range s.targets[ref] {
-		o := t.latest.Load()
-		if o == nil {
-			continue
+		o, used := t.latest.Load(), t.used.Load()
+		if o == nil || used < last {
+			continue // or of a trigger that has been edited since
 		}
+		last = used
 		switch {
 		case o.Terms.Ready > 0:
 			st.State = demandpb.State_STATE_READY

@@ -32,6 +32,12 @@ type Workloads interface {
 	Workload(ctx context.Context, ref workload.Ref, podSelector string) (workload.Workload, error)
 }
 
+// Asker is for Workloads that can find out how many replicas a scale target asks
+// for, where a workload's Replicas counts its pods.
+type Asker interface {
+	Asked(ctx context.Context, ref workload.Ref) (int, error)
+}
+
 // Engines reads one engine's metrics.
 type Engines interface {
 	Scrape(ctx context.Context, t engine.Target) (engine.Reading, error)

@@ -31,7 +31,7 @@ func (t *target) sample(ctx context.Context, w workload.Workload) policy.Sample 
 	var group errgroup.Group
 	group.SetLimit(t.opts.Scrapes)
 	for i, p := range w.Pods {
-		in.Pods[i] = policy.Pod{Created: p.Created, Terminating: p.Terminating, Failing: p.Failure.Failing()}
+		in.Pods[i] = policy.Pod{Created: p.Created, LostAt: p.LostAt, Terminating: p.Terminating, Failing: p.Failure.Failing()}
 		if !p.Ready() {
 			continue
 		}
@@ -47,6 +47,7 @@ func (t *target) sample(ctx context.Context, w workload.Workload) policy.Sample 
 		read = time.Now()
 	}
 	t.remember(w, in)
+	in.Asked = t.asked(ctx, in)
 	t.meter.count(w, in, readings)
 	in.Traffic = t.meter.total
 	if t.demands != nil {
@@ -54,6 +55,50 @@ func (t *target) sample(ctx context.Context, w workload.Workload) policy.Sample 
 		in.Traffic = t.traffic(in.Traffic)
 	}
 	return in
+}
+
+// askedFor is how long what a scale target asks for is believed, and askedWithin
+// how long reading it may take.
+const (
+	askedFor    = 5 * time.Second
+	askedWithin = time.Second
+)
+
+// asked finds out how many replicas the scale target asks for where that matters:
+// no Ready pod can be read, so that the replicas are to stay as they are, and there
+// are more or fewer pods than were wanted last.
+func (t *target) asked(ctx context.Context, in policy.Sample) policy.Count {
+	asker, ok := t.opts.Workloads.(Asker)
+	if !ok || in.Replicas == t.state.LastReplicas || !unreadable(in.Pods) {
+		return policy.Count{}
+	}
+	if time.Since(t.askedAt) < askedFor {
+		return t.lastAsked
+	}
+	ctx, cancel := context.WithTimeout(ctx, askedWithin)
+	defer cancel()
+	t.lastAsked, t.askedAt = policy.Count{}, time.Now()
+	if n, err := asker.Asked(ctx, t.key.Ref); err == nil {
+		t.lastAsked = policy.Count{Known: true, Replicas: n}
+	} else {
+		t.log.Debug("what the scale target asks for cannot be read", "error", err)
+	}
+	return t.lastAsked
+}
+
+// unreadable reports whether there are Ready pods and none can be read.
+func unreadable(pods []policy.Pod) bool {
+	ready := false
+	for _, p := range pods {
+		if !p.Ready() {
+			continue
+		}
+		if p.Load.Known {
+			return false
+		}
+		ready = true
+	}
+	return ready
 }
 
 // traffic is what is counted outside, with what only the engines count: tokens,

@@ -63,7 +63,7 @@ func (s *Scaler) GetMetrics(ctx context.Context, req *pb.GetMetricsRequest) (*pb
 	return &pb.GetMetricsResponse{MetricValues: []*pb.MetricValue{{MetricName: name, MetricValueFloat: d.Value}}}, nil
 }
 
-// StreamIsActive pushes activity: the current state at once, `true` on each
+// StreamIsActive pushes activity: the present state as soon as it is known, `true` on each
 // change from inactive to active, and `true` again every Resend while the
 // target is still at zero (KEDA may have dropped the first). KEDA ignores
 // `false`, and each needless `true` would cost it a status update, so nothing
@@ -77,7 +77,7 @@ func (s *Scaler) StreamIsActive(ref *pb.ScaledObjectRef, stream grpc.ServerStrea
 	changes, stop := t.subscribe()
 	defer stop()
 	ctx := stream.Context()
-	sent := false // whether the peer believes the target active
+	said, sent := false, false // whether the peer was told the state, and believes the target active
 	d, err := t.wait(ctx)
 	if rerr := rpcError(err); status.Code(rerr) == codes.InvalidArgument {
 		return rerr
@@ -86,7 +86,7 @@ func (s *Scaler) StreamIsActive(ref *pb.ScaledObjectRef, stream grpc.ServerStrea
 		if err := stream.Send(&pb.IsActiveResponse{Result: d.Active}); err != nil {
 			return err
 		}
-		sent = d.Active
+		said, sent = true, d.Active
 	}
 	resend := time.NewTicker(s.opts.Resend)
 	defer resend.Stop()
@@ -108,12 +108,12 @@ func (s *Scaler) StreamIsActive(ref *pb.ScaledObjectRef, stream grpc.ServerStrea
 			continue // unknown is not inactive: the peer keeps its belief
 		}
 		asleep := d.Terms.Ready+d.Terms.Starting == 0
-		if d.Active && (!sent || (repeat && asleep)) {
-			if err := stream.Send(&pb.IsActiveResponse{Result: true}); err != nil {
+		if !said || d.Active && (!sent || (repeat && asleep)) {
+			if err := stream.Send(&pb.IsActiveResponse{Result: d.Active}); err != nil {
 				return err
 			}
 		}
-		sent = d.Active
+		said, sent = true, d.Active
 	}
 }
 

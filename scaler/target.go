@@ -52,12 +52,14 @@ type target struct {
 	doubted     map[string]float64 // and one since that was not
 
 	// Owned by the loop.
-	state  policy.State
-	kept   policy.State // as last handed to Memory
-	keptAt time.Time
-	loads  map[string]policy.Load // last known load by pod
-	meter  meter
-	marker marker
+	state     policy.State
+	kept      policy.State // as last handed to Memory
+	keptAt    time.Time
+	loads     map[string]policy.Load // last known load by pod
+	askedAt   time.Time              // when the scale target was asked last, and what it said
+	lastAsked policy.Count
+	meter     meter
+	marker    marker
 }
 
 // An outcome is what the last look at a target brought.
@@ -67,6 +69,7 @@ type outcome struct {
 	Err      error // why there is no new decision, nil otherwise
 
 	conflict    string           // what is wrong with the model name
+	frozen      bool             // Decision keeps what there is until that is mended
 	silentSince time.Time        // since when the demand is unknown, zero while it is known
 	failure     workload.Failure // why nothing runs, as last seen
 	failed      string           // the same in words
@@ -188,8 +191,9 @@ func (t *target) decide(ctx context.Context, out *outcome) error {
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", t.key.Ref, err)
 	}
-	out.Workload = w
+	out.Workload, out.frozen = w, false
 	if out.conflict = t.names.problem(t.key.Ref); out.conflict != "" && t.trigger.DemandFrom == trigger.DemandActivator {
+		t.freeze(w, out)
 		return &trigger.Faults{List: []trigger.Fault{{Key: "modelName", Problem: out.conflict}}}
 	}
 	if err := t.trigger.CheckBounds(trigger.Bounds{MinReplicas: w.MinReplicas, SoleTrigger: w.SoleTrigger}); err != nil {
@@ -218,6 +222,18 @@ func (t *target) decide(ctx context.Context, out *outcome) error {
 		t.keep(now)
 	}
 	return nil
+}
+
+// freeze keeps the replicas of a target whose name another has come to claim: what
+// runs is in use, and an error would not keep KEDA from taking it to zero.
+func (t *target) freeze(w workload.Workload, out *outcome) {
+	in := policy.Sample{Replicas: w.Replicas}
+	for _, p := range w.Pods {
+		in.Pods = append(in.Pods, policy.Pod{Created: p.Created, LostAt: p.LostAt, ReadyAt: p.ReadyAt, Terminating: p.Terminating})
+	}
+	if d := policy.Freeze(PolicyConfig(t.trigger, w), in, time.Now()); d.Known {
+		out.Decision, out.frozen = d, true
+	}
 }
 
 // keepEvery is how often a target's state is handed to Memory: what a crash
@@ -283,7 +299,7 @@ func (t *target) answer(now time.Time) (policy.Decision, error) {
 		return policy.Decision{}, fmt.Errorf("%w: %s has not been looked at yet", ErrUnknown, t.key.Ref)
 	}
 	var faults *trigger.Faults
-	if errors.As(o.Err, &faults) {
+	if errors.As(o.Err, &faults) && !o.frozen {
 		return policy.Decision{}, o.Err
 	}
 	switch stale := o.At.IsZero() || now.Sub(o.At) > t.trigger.StaleAfter; {

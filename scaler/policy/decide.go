@@ -78,6 +78,6 @@ func (a answer) decision(c Config, in Sample, t Terms, now time.Time) Decision {
 func (v view) terms(in Sample) Terms {
 	return Terms{
 		Running: v.running, Waiting: v.waiting, Held: in.Demand.Held, InFlight: in.Demand.InFlight,
-		Ready: v.ready, Starting: v.starting, Unread: v.unread, Failing: v.failing, Expired: v.expired,
+		Ready: v.ready, Starting: v.starting, Lost: v.lost, Unread: v.unread, Failing: v.failing, Expired: v.expired,
 	}
 }

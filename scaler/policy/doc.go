@@ -26,14 +26,14 @@
 // rules.go on the way up, levels.go on the way down, and unknown.go where
 // something cannot be seen.
 //
-//  1. Unknown is not zero. A pod that cannot be read counts as busy and nothing
-//     shrinks on its account; when none can be read the last answer stands for
+//  1. Unknown is not zero. A pod that cannot be read, or has ceased to be Ready a
+//     while ago, counts as busy and nothing shrinks on its account; when none can be read the last answer stands for
 //     StaleAfter, and then the replicas are frozen as they are; there is no
 //     answer only where those are not known either. A silent demand source
 //     never shrinks anything, and at zero it means inactive.
 //  2. Load is what runs and waits in Ready pods and what is held outside. A
 //     request that was sent on counts once, as the larger of the two views while
-//     the engine's gauges may be late.
+//     the engine's gauges may be late. Later an open connection is some load.
 //  3. Offered concurrency A, from arrivals and S, is the steady part of the
 //     load. What piles up while pods load is not: it would be ordered twice.
 //  4. The backlog is that pile, now or as it will be when a pod ordered now is
@@ -51,7 +51,8 @@
 //  9. Lease: while the first pod of a start loads, and until its first request
 //     is old enough to be seen, one replica is wanted although the client may
 //     have gone. A start that passes its deadline has failed: zero, for a
-//     back-off that doubles.
+//     back-off that doubles. A pod that ceases to be Ready begins anew, and has as
+//     long.
 //  10. A young scaler is careful: without a history it does not shrink what it
 //     finds until its windows have filled.
 //  11. The HPA's tolerance swallows small steps at ten replicas and more; the

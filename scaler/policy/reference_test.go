@@ -103,7 +103,7 @@ func slowBacklog(c Config, in Sample, rate, s float64, now time.Time) float64 {
 	for at := 0.0; at < in.ColdStart.P50.Seconds(); at += dt {
 		serving := ready
 		for _, p := range in.Pods {
-			age := now.Sub(p.Created)
+			age := min(now.Sub(p.Created), now.Sub(p.LostAt))
 			if !p.Ready() && !p.Terminating && !p.Failing && age <= time.Duration(1.5*float64(in.ColdStart.P95)) && age.Seconds()+at >= in.ColdStart.P50.Seconds() {
 				serving++
 			}
@@ -125,7 +125,10 @@ func TestBacklogAgreesWithTheReference(t *testing.T) {
 		}
 		for range r.IntN(6) {
 			p := Pod{Created: epoch.Add(-time.Duration(r.IntN(260)) * time.Second), Failing: r.IntN(8) == 0, Terminating: r.IntN(8) == 0}
-			if r.IntN(3) == 0 {
+			switch r.IntN(4) {
+			case 0:
+				p.LostAt = epoch.Add(-time.Duration(r.IntN(200)) * time.Second)
+			case 1:
 				p.ReadyAt, p.Load = epoch, Load{Known: true, Waiting: float64(r.IntN(10))}
 			}
 			in.Pods = append(in.Pods, p)
@@ -195,6 +198,7 @@ func TestGrid(t *testing.T) {
 	type pods struct {
 		ready, starting, failing, unread int
 		age                              time.Duration
+		lost                             bool // the starting ones were Ready, until age ago
 	}
 	var all []pods
 	for ready := range 3 {
@@ -202,7 +206,7 @@ func TestGrid(t *testing.T) {
 			for _, age := range []time.Duration{time.Second, 5 * time.Minute, time.Hour} {
 				for failing := range starting + 1 {
 					for unread := range ready + 1 {
-						all = append(all, pods{ready, starting, failing, unread, age})
+						all = append(all, pods{ready, starting, failing, unread, age, false}, pods{ready, starting, failing, unread, age, true})
 					}
 				}
 			}
@@ -219,7 +223,11 @@ func TestGrid(t *testing.T) {
 					in.Pods = append(in.Pods, Pod{Created: epoch.Add(-2 * time.Hour), ReadyAt: epoch.Add(-time.Hour), Load: Load{Known: i >= p.unread, Running: in.Demand.InFlight / float64(p.ready)}})
 				}
 				for i := range p.starting {
-					in.Pods = append(in.Pods, Pod{Created: epoch.Add(-p.age), Failing: i < p.failing})
+					one := Pod{Created: epoch.Add(-p.age), Failing: i < p.failing}
+					if p.lost {
+						one.Created, one.LostAt = epoch.Add(-3*time.Hour), one.Created
+					}
+					in.Pods = append(in.Pods, one)
 				}
 				var s State
 				history(&s)
@@ -227,6 +235,9 @@ func TestGrid(t *testing.T) {
 				d, next := Decide(c, s, in, epoch)
 				name := fmt.Sprintf("load %s, history %s, pods %+v: %+v", loadName, historyName, p, d)
 				promises(t, name, c, s, in, d, next, p.ready, p.starting, p.unread, p.age)
+				if p.lost && p.age == time.Second && p.starting > p.failing {
+					require.GreaterOrEqual(t, d.Replicas, min(s.LastReplicas, c.MaxReplicas), "what may come back is not given up: "+name)
+				}
 			}
 		}
 	}

@@ -31,20 +31,20 @@ const (
 
 // A view is a Sample added up.
 type view struct {
-	ready, starting, unread, failing, expired int
-	running, waiting                          float64   // of the readable Ready pods
-	lastUnread                                float64   // last known total of the unreadable ones
-	youngestStart                             time.Time // creation of the youngest starting pod
-	firstReady                                time.Time // when the first of the Ready pods became Ready
+	ready, starting, lost, unread, failing, expired int
+	running, waiting                                float64   // of the readable Ready pods
+	lastUnread                                      float64   // last known total of the unreadable ones
+	youngestStart                                   time.Time // when the youngest starting pod began
+	firstReady                                      time.Time // when the first of the Ready pods became Ready
 }
 
 // expired (rule 6): a starting pod is not counted on any more once it is older
 // than 1.5 x P95, or failing.
 //
 //	P95 150 s: a pod 226 s old and not Ready is expired; so is one whose image
-//	cannot be pulled, at once
+//	cannot be pulled, at once; one that was Ready until 4 s ago is not
 func expired(p *Pod, cs ColdStart, now time.Time) bool {
-	return p.Failing || now.Sub(p.Created) > time.Duration(expiredAfter*float64(cs.P95))
+	return p.Failing || now.Sub(p.began()) > time.Duration(expiredAfter*float64(cs.P95))
 }
 
 // observe adds a sample up.
@@ -61,11 +61,14 @@ func observe(in Sample, now time.Time) view {
 			if p.Failing {
 				v.failing++
 			}
-			if expired(p, in.ColdStart, now) {
+			switch {
+			case expired(p, in.ColdStart, now):
 				v.expired++
+			case !p.LostAt.IsZero():
+				v.lost++
 			}
-			if p.Created.After(v.youngestStart) {
-				v.youngestStart = p.Created
+			if p.began().After(v.youngestStart) {
+				v.youngestStart = p.began()
 			}
 		}
 	}
@@ -87,16 +90,23 @@ func (v *view) add(p *Pod) {
 }
 
 // load (rule 2): running + waiting of Ready pods + held, where a request that
-// was sent on counts once.
+// was sent on counts once. Later, too, anything in flight is some load: engines do
+// not count an open connection on which nothing is asked now, nor a body that is
+// still being sent.
 //
 //	6 running, 3 waiting, 2 held, gauges settled           -> 11
 //	0 running (gauges late), 5 in flight, 2 held           -> 7
+//	0 running, gauges settled, a WebSocket in flight       -> 1
 //	one of two pods unreadable, last seen at 4; 6 running  -> 10
 func load(c Config, s *State, v view, in Sample, now time.Time) float64 {
 	engines := v.running + v.waiting + v.lastUnread
 	fresh := s.DispatchAt.IsZero() || now.Sub(s.DispatchAt) < gaugeLag(c)
-	if in.Demand.Known && fresh && v.ready > 0 {
+	switch {
+	case !in.Demand.Known || v.ready == 0:
+	case fresh:
 		engines = max(engines, in.Demand.InFlight)
+	default:
+		engines = max(engines, min(in.Demand.InFlight, 1))
 	}
 	return engines + in.Demand.Held
 }
@@ -169,7 +179,7 @@ func backlog(c Config, v view, in Sample, rate, s float64, now time.Time) float6
 	var joining [slices + 1]float64
 	for i := range in.Pods {
 		if p := &in.Pods[i]; !p.Terminating && !p.Ready() && !expired(p, in.ColdStart, now) {
-			left := max(in.ColdStart.P50-now.Sub(p.Created), 0)
+			left := max(in.ColdStart.P50-now.Sub(p.began()), 0)
 			joining[min(int(slices*left/max(in.ColdStart.P50, 1)), slices)]++
 		}
 	}
@@ -291,7 +301,8 @@ func oneBeforeZero(a answer, in Sample) answer {
 // lease (rule 9): from activation until the first pod is Ready and its first
 // dispatch is GaugeLag old (or, without one, it has been Ready for GaugeLag),
 // at least one replica is wanted, whether or not the client still waits. It
-// derives from the pods themselves, so that a restart keeps it.
+// derives from the pods themselves, so that a restart keeps it. A pod that has
+// ceased to be Ready has the time of a start to be Ready again.
 func lease(c Config, s *State, a answer, v view, in Sample, now time.Time) (answer, time.Duration) {
 	var left time.Duration
 	switch {
@@ -363,7 +374,7 @@ func bounds(c Config, a answer) answer {
 // noteLoad remembers when there was load, and the first load after a start.
 // Unknown load counts as load.
 func noteLoad(s *State, v view, in Sample, load float64, now time.Time) {
-	if load > 0 || v.unread > 0 || !in.Demand.Known {
+	if load > 0 || v.unread+v.lost > 0 || !in.Demand.Known {
 		s.BusyAt = now
 	}
 	if v.ready > 0 && s.DispatchAt.IsZero() && (v.running+v.waiting > 0 || in.Demand.InFlight > 0) {

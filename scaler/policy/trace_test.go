@@ -20,7 +20,8 @@ import (
 //
 // A value stays until a later line changes it. `starting=` and `ready=` are
 // numbers of pods: a larger `ready` makes the oldest starting pods Ready, a
-// larger `starting` creates pods. The load sits on the first readable pod.
+// larger `starting` creates pods. `lost=` are of the ready pods those that have
+// ceased to be Ready, at that moment. The load sits on the first readable pod.
 type story struct {
 	t       *testing.T
 	config  Config
@@ -140,6 +141,8 @@ func got(d Decision, key string) string {
 		return strconv.FormatFloat(d.Terms.Backlog, 'f', 0, 64)
 	case "drain":
 		return strconv.FormatFloat(d.Terms.Drain, 'f', 1, 64)
+	case "lost":
+		return strconv.Itoa(d.Terms.Lost)
 	case "expired":
 		return strconv.Itoa(d.Terms.Expired)
 	case "stalled":
@@ -217,6 +220,21 @@ func (s *story) set(place, key, value string, now time.Time) {
 		s.sample.Traffic.Tokens += s.number(place, value)
 	case "replicas":
 		s.sample.Replicas = int(s.number(place, value))
+	case "asked":
+		s.sample.Asked = Count{Known: value != "unknown"}
+		if s.sample.Asked.Known {
+			s.sample.Asked.Replicas = int(s.number(place, value))
+		}
+	case "lost":
+		n := int(s.number(place, value))
+		for i := range s.ready {
+			switch p := &s.ready[i]; {
+			case i < n && p.LostAt.IsZero():
+				p.ReadyAt, p.LostAt = time.Time{}, now
+			case i >= n && !p.LostAt.IsZero():
+				p.ReadyAt, p.LostAt = now, time.Time{}
+			}
+		}
 	case "unread":
 		s.unread = int(s.number(place, value))
 	case "failing":
@@ -247,6 +265,10 @@ func (s *story) sampleNow() Sample {
 	in.ColdStart = ColdStart{P50: s.p95 * 3 / 5, P95: s.p95}
 	carried := false
 	for i, p := range s.ready {
+		if !p.LostAt.IsZero() {
+			in.Pods = append(in.Pods, p)
+			continue
+		}
 		p.Load = Load{Known: i >= s.unread}
 		if p.Load.Known && !carried {
 			p.Load, carried = s.load, true

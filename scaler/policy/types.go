@@ -66,17 +66,33 @@ func (c Config) Validate() error {
 
 // Sample is what was seen at one moment.
 type Sample struct {
-	Replicas  int       // replicas the scale target asks for now; negative = unknown
+	Replicas  int       // pods the target has now, the terminating ones left out; negative = unknown
+	Asked     Count     // replicas that the target asks for: others than Replicas during a rollout or under a quota
 	Pods      []Pod     // every pod of the target, the terminating ones included
 	Demand    Demand    // what waits outside of the pods
 	Traffic   Traffic   // arrivals and completions
 	ColdStart ColdStart // learned time to ready
 }
 
+// asked is how many replicas the target asks for, as far as anybody knows.
+func (in Sample) asked() int {
+	if in.Asked.Known {
+		return in.Asked.Replicas
+	}
+	return in.Replicas
+}
+
+// Count is a number of replicas, if it is known.
+type Count struct {
+	Known    bool
+	Replicas int
+}
+
 // Pod is one pod as the cluster shows it, and what its engine said.
 type Pod struct {
 	Created     time.Time
 	ReadyAt     time.Time // zero while the pod is not Ready
+	LostAt      time.Time // when a pod that was Ready ceased to be; zero for all others
 	Terminating bool
 	Failing     bool // crash-looping, or cannot pull its image or model
 	Load        Load
@@ -84,6 +100,15 @@ type Pod struct {
 
 // Ready reports whether the pod can serve.
 func (p Pod) Ready() bool { return !p.ReadyAt.IsZero() && !p.Terminating }
+
+// began is when the pod began to get ready: at its birth, or when it ceased to
+// be Ready, for its engine may have been started anew.
+func (p *Pod) began() time.Time {
+	if p.LostAt.After(p.Created) {
+		return p.LostAt
+	}
+	return p.Created
+}
 
 // Load is one engine's reading, in requests. When Known is false the numbers
 // are the last ones that were known (zero if there were none).
@@ -148,7 +173,7 @@ var reasons = []struct {
 	{ReasonCredit, "a starting pod takes too long to be counted on, so another is asked for beside it"},
 	{ReasonMin, "minReplicas is above the need"},
 	{ReasonMax, "maxReplicas is below the need"},
-	{ReasonHoldUnknown, "something could not be read, so nothing scales in"},
+	{ReasonHoldUnknown, "something could not be read, or has ceased to be ready, so nothing scales in"},
 	{ReasonDemandUnknown, "the demand source is silent, so nothing scales in"},
 	{ReasonStalled, "the engines hang, and more of them would not help"},
 	{ReasonStartFailed, "a start passed its deadline, and the next has to wait"},
@@ -204,7 +229,8 @@ type Terms struct {
 	Need      int     `json:"need"`      // replicas the rules on the way up want
 
 	Ready    int `json:"ready"`    // pods that can serve
-	Starting int `json:"starting"` // pods on their way
+	Starting int `json:"starting"` // pods on their way, also to be Ready again
+	Lost     int `json:"lost"`     // of these, pods that were Ready and are counted on to come back
 	Unread   int `json:"unread"`   // Ready pods that could not be read
 	Failing  int `json:"failing"`  // starting pods that crash or cannot pull
 	Expired  int `json:"expired"`  // rule 6: starting pods that are not counted on any more

@@ -20,7 +20,7 @@ func holdBlind(c Config, s *State, in Sample, t Terms, now time.Time) Decision {
 	if now.Sub(since) > c.StaleAfter {
 		return freeze(c, s, in, t, now)
 	}
-	a := answer{s.LastReplicas, ReasonHoldUnknown}.atLeast(max(in.Replicas, 1), ReasonHoldUnknown).atLeast(t.Need, ReasonLoad)
+	a := answer{s.LastReplicas, ReasonHoldUnknown}.atLeast(max(in.asked(), 1), ReasonHoldUnknown).atLeast(t.Need, ReasonLoad)
 	return bounds(c, a).decision(c, in, t, now)
 }
 
@@ -35,24 +35,35 @@ func holdBlind(c Config, s *State, in Sample, t Terms, now time.Time) Decision {
 //
 //	asks for 2, last answer 3, nothing held, target 4  -> 2, value 8
 //	asks for 2, 20 held                                -> 5, value 20
+//	asks for 2, has 3 in the middle of a rollout       -> 2, or each look would add one
 //	nobody knows what it asks for                      -> no answer
 func freeze(c Config, s *State, in Sample, t Terms, now time.Time) Decision {
-	if in.Replicas < 1 {
+	if in.asked() < 1 {
 		return Decision{Reason: ReasonUnknown, Terms: t, At: now}
 	}
-	a := bounds(c, answer{max(in.Replicas, t.Need), ReasonUnknown})
+	a := bounds(c, answer{max(in.asked(), t.Need), ReasonUnknown})
 	a.reason = ReasonUnknown // also at a bound: that nothing can be read is what matters
 	s.LastReplicas = a.replicas
 	return a.decision(c, in, t, now)
 }
 
+// Freeze is the answer while something outside of the law keeps it from being
+// asked: the replicas stay as they are. Without any there is no answer.
+func Freeze(c Config, in Sample, now time.Time) Decision {
+	var s State
+	v := observe(in, now)
+	return freeze(c, &s, in, v.terms(in), now)
+}
+
 // noShrinkWhileUnknown (rule 1): with some pods unreadable, or the demand
-// source silent, the answer does not fall below the last one. At zero a silent
-// source means inactive, not awake.
+// source silent, the answer does not fall below the last one. A pod that has
+// ceased to be Ready is not asked, and may serve what it has: it counts as
+// unreadable while it is counted on. At zero a silent source means inactive, not
+// awake.
 func noShrinkWhileUnknown(s *State, a answer, v view, in Sample) answer {
 	running := v.ready+v.starting > 0 || in.Replicas > 0
 	switch {
-	case running && v.unread > 0:
+	case running && v.unread+v.lost > 0:
 		return a.atLeast(s.LastReplicas, ReasonHoldUnknown)
 	case running && !in.Demand.Known:
 		return a.atLeast(s.LastReplicas, ReasonDemandUnknown)

@@ -410,7 +410,7 @@ func backlog(t policy.Terms) string {
 
 func pods(t policy.Terms) string {
 	return fmt.Sprintf("%d ready%s, %d starting%s",
-		t.Ready, ofThem(t.Unread, "cannot be read and counts as busy"), t.Starting, ofThem(t.Failing, "failing")+ofThem(t.Expired, "not counted on any more"))
+		t.Ready, ofThem(t.Unread, "cannot be read and counts as busy"), t.Starting, ofThem(t.Lost, "not ready any more")+ofThem(t.Failing, "failing")+ofThem(t.Expired, "not counted on any more"))
 }
 
 func ofThem(n int, text string) string {
