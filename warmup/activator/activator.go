@@ -117,6 +117,8 @@ func (a *Activator) refresh(ctx context.Context) error {
 		p, isNew, err := a.poolFor(w)
 		if err != nil {
 			faults = append(faults, fmt.Sprintf("%s: %v", w.Ref, err))
+		}
+		if p == nil {
 			continue
 		}
 		changed = changed || isNew
@@ -154,7 +156,9 @@ func (a *Activator) refresh(ctx context.Context) error {
 }
 
 // poolFor returns the pool of a workload with its trigger up to date, and
-// whether what it is routed by has changed. a.mu is held.
+// whether what it is routed by has changed. With a trigger that cannot be read the
+// former one stands, if there was one: an edit with a slip in it does not take away
+// a model that is being served. a.mu is held.
 func (a *Activator) poolFor(w workload.Workload) (p *pool, changed bool, err error) {
 	p = a.pools[w.Ref]
 	if p != nil && maps.Equal(p.metadata, w.Metadata) {
@@ -162,7 +166,7 @@ func (a *Activator) poolFor(w workload.Workload) (p *pool, changed bool, err err
 	}
 	t, err := trigger.Parse(w.Metadata)
 	if err != nil {
-		return nil, false, err
+		return p, false, err
 	}
 	if p == nil {
 		p = newPool(w.Ref, a)

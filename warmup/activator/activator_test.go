@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"mime/multipart"
 	"net"
 	"net/http"
@@ -541,6 +542,26 @@ func TestLeavingPodFinishes(t *testing.T) {
 	close(old.block)
 	require.Equal(t, http.StatusOK, (<-answer).status)
 	require.Equal(t, 1, old.total)
+}
+
+// An edit with a slip in it does not take away what is being served, and is said.
+func TestABadEditKeepsTheRoute(t *testing.T) {
+	var log bytes.Buffer // written by refresh only, which the test calls
+	r := newRig(t, Options{Linger: time.Nanosecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	good := target(llama, nil, podAt(t, "a", serve(t, &echo{})))
+	r.set(t, good)
+	require.Equal(t, http.StatusOK, r.post(t.Context(), "/v1/chat/completions", ask).status)
+	bad := target(llama, map[string]string{"targetRequests": "many"}, podAt(t, "b", serve(t, &echo{})))
+	r.set(t, bad)
+	time.Sleep(10 * time.Millisecond)
+	r.set(t, bad) // it would be gone by now
+	require.Equal(t, http.StatusOK, r.post(t.Context(), "/v1/chat/completions", ask).status, "at the pods that there are now")
+	require.Contains(t, log.String(), "targetRequests")
+	r.set(t, good)
+	r.set(t)
+	time.Sleep(10 * time.Millisecond)
+	r.set(t)
+	require.Equal(t, http.StatusNotFound, r.post(t.Context(), "/v1/chat/completions", ask).status, "that there is none any more is another matter")
 }
 
 func TestBrokenSourceKeepsTheTargets(t *testing.T) {
