@@ -78,3 +78,9 @@ func diskUsage(info fs.FileInfo) int64 {
 	}
 	return info.Size()
 }
+
+// hasOtherNames reports whether a file is also the file of another version.
+func hasOtherNames(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink > 1
+}

@@ -28,16 +28,18 @@ const (
 // against the disk before it is believed.
 type journal struct {
 	root folder
-	left map[string]transfer.Record
 
 	mu   sync.Mutex
+	left map[string]transfer.Record
 	file *os.File
 }
 
-// journalLine is a line: the first has Digest, the others Path.
+// journalLine is a line: the first has Digest, the others Path. Gone takes back
+// what the lines before it say of the path.
 type journalLine struct {
 	Digest    string             `json:"digest,omitempty"`
 	Path      string             `json:"path,omitempty"`
+	Gone      bool               `json:"gone,omitempty"`
 	Whole     string             `json:"whole,omitempty"`
 	Algorithm checksum.Algorithm `json:"algorithm,omitempty"`
 	Off       int64              `json:"off,omitempty"`
@@ -84,6 +86,7 @@ func readJournal(root folder, name string) (digest string, left map[string]trans
 		return "", nil, 0, fmt.Errorf("reading the journal: %w", err)
 	}
 	left = map[string]transfer.Record{}
+	sizes := map[string]int64{}
 	for line := range bytes.Lines(data) {
 		var l journalLine
 		if json.Unmarshal(line, &l) != nil {
@@ -92,30 +95,57 @@ func readJournal(root folder, name string) (digest string, left map[string]trans
 		if digest == "" {
 			digest = l.Digest
 		}
-		if l.Path == "" {
-			continue
-		}
 		r := left[l.Path]
 		switch {
+		case l.Path == "":
+			continue
+		case l.Gone:
+			delete(left, l.Path)
+			delete(sizes, l.Path)
+			continue
 		case l.Whole != "":
 			r.Whole = parseChecksum(l.Whole)
 		case r.Algorithm == "" || r.Algorithm == l.Algorithm:
 			r.Algorithm = l.Algorithm
 			r.Pieces = append(r.Pieces, checksum.Piece{Off: l.Off, Len: l.Len, CRC: l.CRC})
 		}
-		size += l.Len
+		sizes[l.Path] += l.Len
 		left[l.Path] = r
+	}
+	for _, n := range sizes {
+		size += n
 	}
 	return digest, left, size, nil
 }
 
 // Left implements transfer.Journal.
-func (j *journal) Left(path string) transfer.Record { return j.left[path] }
+func (j *journal) Left(path string) transfer.Record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.left[path]
+}
 
 // has reports whether an earlier run wrote a file.
 func (j *journal) has(path string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	_, ok := j.left[path]
 	return ok
+}
+
+// forget takes back what an earlier run noted of a file, before another takes
+// its place.
+func (j *journal) forget(path string) error {
+	if !j.has(path) {
+		return nil
+	}
+	if err := j.add(journalLine{Path: path, Gone: true}); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.left, path)
+	return nil
 }
 
 // Piece implements transfer.Journal.

@@ -115,8 +115,8 @@ func (r *run) linkOne(ctx context.Context, staged *staging, o Object, t twin) er
 	if !got.Equal(t.sum) {
 		return fmt.Errorf("%w: %s has %s, its manifest says %s", errDiffers, name, got, t.sum)
 	}
-	if err := staged.root.Remove(o.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return localError(err)
+	if err := staged.vacate(o.Path); err != nil {
+		return err // it names the file
 	}
 	if err := store.root.Link(name, path.Join(staged.claim.path(""), o.Path)); err != nil {
 		return localError(err)

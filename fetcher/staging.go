@@ -216,13 +216,20 @@ func (c *claim) stage(ctx context.Context, plan Plan, choice volume.Choice) (*st
 }
 
 // create makes the file of an object. One that an earlier run left is used again
-// only if the journal knows what is in it: any other may be a link to the file
-// of a published version.
+// only if the journal knows what is in it, and if it has no other name: it may
+// be a link to the file of a published version, which nobody may write to.
 func (st *staging) create(name string, size int64) (*volume.File, error) {
 	again := st.journal.has(name)
+	if again {
+		info, err := st.root.Lstat(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("looking at %s: %w", name, err)
+		}
+		again = err == nil && info.Mode().IsRegular() && !hasOtherNames(info)
+	}
 	if !again && st.adopted {
-		if err := st.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("creating %s: %w", name, err)
+		if err := st.vacate(name); err != nil {
+			return nil, err
 		}
 	}
 	f, err := volume.Create(st.root, name, size, st.how, again)
@@ -232,15 +239,27 @@ func (st *staging) create(name string, size int64) (*volume.File, error) {
 	return f, err // names the file
 }
 
+// vacate removes the file that an earlier run left in the place of another.
+func (st *staging) vacate(name string) error {
+	if err := st.journal.forget(name); err != nil {
+		return err
+	}
+	if err := st.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing what was left of %s: %w", name, err)
+	}
+	return nil
+}
+
 // allocated is how much of the plan's space is taken already: files that are
-// linked, and those of an earlier run.
+// linked, and those of an earlier run, unless they are links that this run does
+// not take over.
 func (st *staging) allocated(plan Plan, linked map[string]string) int64 {
 	var sum int64
 	for _, o := range plan.Fetch {
 		blocks := (o.Size + blockSize - 1) / blockSize * blockSize
 		if _, ok := linked[o.Path]; ok {
 			sum += blocks
-		} else if info, err := st.root.Stat(o.Path); err == nil {
+		} else if info, err := st.root.Lstat(o.Path); err == nil && !hasOtherNames(info) {
 			sum += min(diskUsage(info), blocks)
 		}
 	}
