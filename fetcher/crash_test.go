@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -119,4 +120,30 @@ func last(list []string) string {
 		return "none"
 	}
 	return list[len(list)-1]
+}
+
+// TestASignalAtAnyOperationIsNoFailure: a file system in user space may answer
+// that a signal came, to each of the calls that os.Root does not repeat.
+func TestASignalAtAnyOperationIsNoFailure(t *testing.T) {
+	t.Parallel()
+	for _, durability := range []volume.Durability{volume.Durable, volume.Ephemeral} {
+		w, opts := crashWorld(t, durability)
+		var mu sync.Mutex
+		interrupted := map[string]int{}
+		_, err := fetcher.Init(t.Context(), fetcher.WithStep(opts, func(op, name string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if op != "rename" && op != "symlink" && op != "link" {
+				return nil
+			}
+			if interrupted[op+name]++; interrupted[op+name]%3 == 0 {
+				return nil
+			}
+			return &os.LinkError{Op: op, New: name, Err: syscall.EINTR}
+		}))
+		require.NoError(t, err)
+		require.Greater(t, len(interrupted), 5, "%v", interrupted)
+		w.requireCurrent(model("two"))
+		require.Empty(t, entries(t, filepath.Join(w.root, ".staging")))
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"path"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pilotlight-dev/pilotlight/fetcher/volume"
 )
 
 // exchange swaps two folders below the root in one step (renameat2 with
@@ -19,7 +21,10 @@ func (s *Store) exchange(a, b string) (err error) {
 		}
 		defer func() { err = errors.Join(err, dirs[i].Close()) }()
 	}
-	if err := unix.Renameat2(int(dirs[0].Fd()), path.Base(a), int(dirs[1].Fd()), path.Base(b), unix.RENAME_EXCHANGE); err != nil {
+	err = volume.Repeat(func() error {
+		return unix.Renameat2(int(dirs[0].Fd()), path.Base(a), int(dirs[1].Fd()), path.Base(b), unix.RENAME_EXCHANGE)
+	})
+	if err != nil {
 		return fmt.Errorf("exchanging %s and %s: %w", a, b, err)
 	}
 	return nil

@@ -3,11 +3,13 @@ package fetcher
 import (
 	"io/fs"
 	"os"
+
+	"github.com/pilotlight-dev/pilotlight/fetcher/volume"
 )
 
 // folder is an os.Root with a seam before every operation that changes
 // something, by which tests end the process's life between any two of them, or
-// fill the disk.
+// fill the disk. It repeats what a signal interrupted where os.Root does not.
 type folder struct {
 	*os.Root
 	// step is asked before an operation; an error keeps it from happening.
@@ -67,26 +69,50 @@ func (f folder) Chmod(name string, mode fs.FileMode) error {
 
 // Rename is os.Root's.
 func (f folder) Rename(oldname, newname string) error {
-	if err := f.before("rename", newname); err != nil {
-		return err
-	}
-	return f.Root.Rename(oldname, newname)
+	return volume.Repeat(func() error {
+		if err := f.before("rename", newname); err != nil {
+			return err
+		}
+		return f.Root.Rename(oldname, newname)
+	})
 }
 
 // Symlink is os.Root's.
 func (f folder) Symlink(target, name string) error {
-	if err := f.before("symlink", name); err != nil {
-		return err
-	}
-	return f.Root.Symlink(target, name)
+	return volume.Repeat(func() error {
+		if err := f.before("symlink", name); err != nil {
+			return err
+		}
+		return f.Root.Symlink(target, name)
+	})
 }
 
 // Link is os.Root's.
 func (f folder) Link(oldname, newname string) error {
-	if err := f.before("link", newname); err != nil {
-		return err
-	}
-	return f.Root.Link(oldname, newname)
+	return volume.Repeat(func() error {
+		if err := f.before("link", newname); err != nil {
+			return err
+		}
+		return f.Root.Link(oldname, newname)
+	})
+}
+
+// Lstat is os.Root's.
+func (f folder) Lstat(name string) (info fs.FileInfo, err error) {
+	err = volume.Repeat(func() error {
+		info, err = f.Root.Lstat(name)
+		return err // a *fs.PathError, as callers expect
+	})
+	return info, err
+}
+
+// Stat is os.Root's.
+func (f folder) Stat(name string) (info fs.FileInfo, err error) {
+	err = volume.Repeat(func() error {
+		info, err = f.Root.Stat(name)
+		return err // as above
+	})
+	return info, err
 }
 
 // Remove is os.Root's.

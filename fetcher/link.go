@@ -25,7 +25,7 @@ import (
 // and the next `init`, which runs before any engine, sets it anew.
 type Frozen struct {
 	store *Store
-	dir   *os.Root
+	dir   folder
 	name  string
 	path  string
 }
@@ -48,7 +48,7 @@ func OpenFrozen(store *Store, link string) (*Frozen, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: opening the folder of the link: %w", ErrUsage, err)
 	}
-	return &Frozen{store: store, dir: root, name: filepath.Base(abs), path: abs}, nil
+	return &Frozen{store: store, dir: folder{Root: root}, name: filepath.Base(abs), path: abs}, nil
 }
 
 // Close releases the folder.

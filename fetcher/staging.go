@@ -74,7 +74,7 @@ func (s *Store) claim(short string) (*claim, error) {
 // take locks an open file without waiting and reports whether the lock is held
 // and the name still means this file.
 func (s *Store) take(f *os.File, name string) (bool, error) {
-	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	err := volume.Repeat(func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) })
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return false, nil
 	}
@@ -370,7 +370,7 @@ func makeDir(root folder, name string) error {
 // freeBytes asks the file system what an unprivileged user may still write.
 func freeBytes(dir string) (int64, error) {
 	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
+	if err := volume.Repeat(func() error { return unix.Statfs(dir, &st) }); err != nil {
 		return 0, fmt.Errorf("asking for the free space of %s: %w", dir, err)
 	}
 	free := uint64(st.Bavail) * uint64(st.Bsize) //nolint:gosec // types differ by system; neither is negative

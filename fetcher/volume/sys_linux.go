@@ -17,9 +17,18 @@ func allocate(f *os.File, size int64) error {
 	if size == 0 {
 		return nil
 	}
-	err := unix.Fallocate(int(f.Fd()), 0, 0, size)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) {
-		return nil // NFS before 4.2 and others: the file grows as it is written
+	return reserve(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, size) })
+}
+
+// reserve makes the call of allocate. Where it does not work, the file grows as
+// it is written: NFS before 4.2 and others do not know it, and tmpfs begins from
+// the start after each signal, of which there may be too many.
+func reserve(fallocate func() error) error {
+	err := Repeat(fallocate)
+	for _, without := range []error{unix.EOPNOTSUPP, unix.ENOSYS, unix.EINVAL, unix.EINTR} {
+		if errors.Is(err, without) {
+			return nil
+		}
 	}
 	return err // the caller names the file
 }
@@ -48,12 +57,12 @@ func push(f *os.File, off, n int64, full, drop bool) error {
 	}
 	if !drop {
 		const wait = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
-		err := unix.SyncFileRange(fd, 0, 0, wait)
+		err := Repeat(func() error { return unix.SyncFileRange(fd, 0, 0, wait) })
 		if err == nil || !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.ESPIPE) && !errors.Is(err, unix.EINVAL) {
 			return err // the caller names the file
 		}
 	}
-	if err := unix.Fdatasync(fd); err != nil {
+	if err := Repeat(func() error { return unix.Fdatasync(fd) }); err != nil {
 		return err // as above
 	}
 	if drop {
