@@ -12,7 +12,11 @@
 //
 // A start that never ended tells nothing about how long starts take, so it is
 // not counted; one that took ten times as long as the others is, but moves a
-// median and a median deviation little.
+// median and a median deviation little. A cluster says of a pod when it became
+// Ready last, which may be hours after its birth because its readiness was lost
+// for a moment. So a start counts that was watched, and of pods that ran before
+// anybody looked only what is plausible (meet.go); those that another trigger of
+// the ScaledObject has counted bring what it has learned with them.
 //
 // What is learned, and whatever the scaler wants to remember of each target, is
 // kept in a Store by a Keeper (keep.go), so that a restart forgets nothing:

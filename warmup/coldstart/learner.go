@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,7 +41,9 @@ func (k Key) object() object { return object{k.Namespace, k.Name} }
 
 type known struct {
 	Entry
-	seen     map[string]bool // ids of the pods already counted; Entry.Counted is made of it
+	pods     map[string]bool // those of the last look, by id: true once counted, false while a start is awaited; Entry.Counted is made of it
+	said     atomic.Int64    // what the user says of a start, ns; 0 until Quantiles was told
+	learned  time.Time       // when a start was last counted, by this process
 	since    []counted       // starts counted so far, the last few, until restored
 	restored bool            // what the Store had of this key is in here
 	dirty    bool
@@ -61,7 +64,7 @@ func (l *Learner) known(k Key) *known {
 		if len(l.entries) >= keysKept {
 			l.forgetOldest()
 		}
-		l.entries[k] = &known{seen: map[string]bool{}}
+		l.entries[k] = &known{pods: map[string]bool{}}
 		l.objects[k.object()] = append(l.objects[k.object()], k)
 	}
 	return l.entries[k]
@@ -84,10 +87,11 @@ func (l *Learner) forgetOldest() {
 	}
 }
 
-// Observe counts the pods that have become Ready since the last look. Pods
-// that were Ready when the key was seen for the first time count too, once:
-// their times are in the cluster. A pod that lost and regained readiness keeps
-// its first start.
+// Observe counts the pods that have become Ready since the last look. Pods that
+// were Ready when they were seen for the first time count too, if another trigger
+// has not counted them and their way there is no longer than is plausible: of one
+// that has lost and regained readiness the cluster knows only the last time (see
+// meet). A pod that does so under our eyes keeps its first start.
 func (l *Learner) Observe(k Key, pods []Pod, now time.Time) {
 	for _, s := range l.observe(k, pods, now) {
 		if l.OnStart != nil {
@@ -98,7 +102,7 @@ func (l *Learner) Observe(k Key, pods []Pod, now time.Time) {
 
 // observe returns the starts that nobody has counted yet.
 func (l *Learner) observe(k Key, pods []Pod, now time.Time) []Start {
-	if l.seenAll(k, pods) {
+	if l.nothingNew(k, pods) {
 		return nil
 	}
 	l.mu.Lock()
@@ -109,7 +113,10 @@ func (l *Learner) observe(k Key, pods []Pod, now time.Time) []Start {
 	for _, p := range pods {
 		id := p.id()
 		present[id] = true
-		if p.ready() && !e.seen[id] {
+		if _, met := e.pods[id]; !met {
+			l.meet(k, p, now)
+		}
+		if done, met := e.pods[id]; met && !done && p.ready() {
 			ready = append(ready, p)
 		}
 	}
@@ -117,64 +124,50 @@ func (l *Learner) observe(k Key, pods []Pod, now time.Time) []Start {
 	var fresh []Start
 	for _, p := range ready {
 		c := counted{p.id(), p.Template, p.start()}
-		if c.start.Total() <= Longest {
-			if !l.seenByAnother(k, c.pod) {
-				fresh = append(fresh, c.start)
-			}
+		e.pods[c.pod] = true
+		switch other := l.countedBy(k, c.pod); {
+		case other != nil:
+			e.takeOver(other)
+		case c.start.Total() > Longest:
+			continue
+		default:
 			e.add(c)
-			e.Updated, e.dirty = now, true
+			e.learned = now
+			fresh = append(fresh, c.start)
 		}
-		e.seen[c.pod] = true
+		e.Updated, e.dirty = now, true
 	}
-	maps.DeleteFunc(e.seen, func(id string, _ bool) bool { return !present[id] })
+	maps.DeleteFunc(e.pods, func(id string, _ bool) bool { return !present[id] })
 	return fresh
 }
 
-// seenAll reports whether pods are those of the look before, and none of them
+// nothingNew reports whether pods are those of the look before, and none of them
 // has become Ready since.
-func (l *Learner) seenAll(k Key, pods []Pod) bool {
+func (l *Learner) nothingNew(k Key, pods []Pod) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	e := l.entries[k]
 	if e == nil {
 		return false
 	}
-	left := len(e.seen)
 	for _, p := range pods {
-		seen := e.seen[p.id()]
-		if !seen && p.ready() {
+		if done, met := e.pods[p.id()]; !met || !done && p.ready() {
 			return false
 		}
-		if seen {
-			left--
-		}
 	}
-	return left == 0
-}
-
-// seenByAnother reports whether another trigger of the same ScaledObject has
-// counted a pod.
-func (l *Learner) seenByAnother(k Key, pod string) bool {
-	for _, other := range l.objects[k.object()] {
-		if other != k && l.entries[other].seen[pod] {
-			return true
-		}
-	}
-	return false
+	return len(pods) == len(e.pods)
 }
 
 // add puts a start at the end of its template's, and that at the end of the
 // templates.
 func (e *known) add(c counted) {
 	t := Template{Hash: c.template}
-	if i := slices.IndexFunc(e.Templates, func(t Template) bool { return t.Hash == c.template }); i >= 0 {
+	if i := e.index(c.template); i >= 0 {
 		t = e.Templates[i]
-		e.Templates = slices.Delete(e.Templates, i, i+1)
 	}
 	t.Starts = append(t.Starts, c.start)
 	t.Starts = t.Starts[max(len(t.Starts)-Kept, 0):]
-	e.Templates = append(e.Templates, t)
-	e.Templates = e.Templates[max(len(e.Templates)-templatesKept, 0):]
+	e.put(t)
 	if !e.restored {
 		e.since = append(e.since, c)
 		e.since = e.since[max(len(e.since)-templatesKept*Kept, 0):]
@@ -186,7 +179,12 @@ func (e *known) add(c counted) {
 // those of the ScaledObject's other triggers, else from what the user said. An
 // empty template means the latest.
 func (l *Learner) Quantiles(k Key, template string, said time.Duration) Quantiles {
-	if q, ok := l.learned(k, template); ok {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if e := l.entries[k]; e != nil {
+		e.said.Store(int64(bounded(said)))
+	}
+	if q, ok := l.believed(k, template); ok {
 		return q
 	}
 	return seeded(said)
@@ -194,11 +192,14 @@ func (l *Learner) Quantiles(k Key, template string, said time.Duration) Quantile
 
 // Learned is what Quantiles answers for the latest template, false as long as
 // that is only what the user said.
-func (l *Learner) Learned(k Key) (Quantiles, bool) { return l.learned(k, "") }
-
-func (l *Learner) learned(k Key, template string) (Quantiles, bool) {
+func (l *Learner) Learned(k Key) (Quantiles, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
+	return l.believed(k, "")
+}
+
+// believed answers from what was learned.
+func (l *Learner) believed(k Key, template string) (Quantiles, bool) {
 	if e := l.entries[k]; e != nil {
 		if t := e.believed(template); t != nil {
 			return t.quantiles(), true
@@ -289,23 +290,22 @@ func (l *Learner) Restore(entries map[Key]Entry) {
 }
 
 func (e *known) restore(stored Entry) {
-	newer, since, seen := e.Entry, e.since, e.seen
-	e.Entry, e.since, e.restored, e.seen = stored.clone(), nil, true, map[string]bool{}
+	newer, since := e.Entry, e.since
+	e.Entry, e.since, e.restored = stored.clone(), nil, true
 	if newer.State != nil {
 		e.State = newer.State
 	}
 	if newer.Updated.After(e.Updated) {
 		e.Updated = newer.Updated
 	}
-	for _, id := range stored.Counted {
-		e.seen[id] = true
-	}
 	for _, c := range since {
-		if !e.seen[c.pod] {
+		if !slices.Contains(stored.Counted, c.pod) {
 			e.add(c)
 		}
 	}
-	maps.Copy(e.seen, seen)
+	for _, id := range stored.Counted {
+		e.pods[id] = true
+	}
 }
 
 func (e Entry) clone() Entry {
@@ -324,10 +324,22 @@ func (l *Learner) changed() map[Key]Entry {
 	out := map[Key]Entry{}
 	for k, e := range l.entries {
 		if e.dirty {
-			e.Counted = slices.Sorted(maps.Keys(e.seen))
+			e.Counted = e.countedPods()
 			out[k], e.dirty = e.clone(), false
 		}
 	}
+	return out
+}
+
+// countedPods are the ids of the pods that were counted, in order.
+func (e *known) countedPods() []string {
+	var out []string
+	for id, done := range e.pods {
+		if done {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
 	return out
 }
 

@@ -3,6 +3,7 @@ package coldstart_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -76,12 +77,13 @@ func TestWhatIsNoStart(t *testing.T) {
 		"NotReady":         {coldstart.Pod{Name: "a", Created: epoch}, "it has not ended"},
 		"NotCreated":       {coldstart.Pod{Name: "a", Ready: epoch}, "its beginning is not known"},
 		"ReadyBeforeBirth": {coldstart.Pod{Name: "a", Created: epoch, Ready: epoch.Add(-time.Second)}, "a clock is wrong"},
-		"DaysLong":         {coldstart.Pod{Name: "a", Created: epoch, Ready: epoch.Add(72 * time.Hour)}, "readiness regained while nobody looked"},
+		"DaysLong":         {coldstart.Pod{Name: "a", Created: epoch, Ready: epoch.Add(72 * time.Hour)}, "nothing starts for so long"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			l, got := counting()
 			l.Observe(llama, []coldstart.Pod{tc.pod}, epoch)
+			watch(l, []coldstart.Pod{tc.pod})
 			require.Empty(t, *got, tc.reason)
 		})
 	}
@@ -179,17 +181,126 @@ func TestCountedOnceAcrossRestart(t *testing.T) {
 }
 
 // An edited trigger is a new key: what was learned goes with the ScaledObject,
-// and its pods have not started twice.
+// and its pods have not started twice, not even those that were not Ready for a
+// moment long after their start.
 func TestAnotherTrigger(t *testing.T) {
 	l, got := counting()
 	l.Observe(llama, pods("a", 60, 60, 60), epoch)
 	edited := llama
 	edited.Trigger = "t2"
-	require.Equal(t, l.Quantiles(llama, "a", said), l.Quantiles(edited, "a", said), "nothing of its own yet")
-	l.Observe(edited, pods("a", 60, 60, 60)[:1], epoch)
+	learned := l.Quantiles(llama, "a", said)
+	require.Equal(t, learned, l.Quantiles(edited, "a", said), "nothing of its own yet")
+	const hours = 6 * 3600
+	regained := pods("a", hours, hours+1, hours+2)
+	for range 2 {
+		l.Observe(edited, regained, epoch.Add(7*time.Hour))
+		require.Equal(t, learned, l.Quantiles(edited, "a", said))
+	}
 	require.Len(t, *got, 3, "counted by the other trigger")
-	l.Observe(edited, pods("a", 90, 90, 90)[1:], epoch)
-	require.InDelta(t, 90, l.Quantiles(edited, "a", said).P50.Seconds(), 1e-6, "its own, once enough")
+	store := &memory{}
+	store.keep(t, l)
+	require.Equal(t, store.entries[llama].Templates, store.entries[edited].Templates, "it has them, should the other be forgotten")
+	require.Equal(t, store.entries[llama].Counted, store.entries[edited].Counted)
+
+	all := regained
+	for i := range 5 {
+		all = append(all, pod(fmt.Sprint("new-", i), "a", 90))
+	}
+	l.Observe(edited, all, epoch)
+	require.InDelta(t, 90, l.Quantiles(edited, "a", said).P50.Seconds(), 1e-6, "and goes on from there")
+	require.InDelta(t, 60, l.Quantiles(llama, "a", said).P50.Seconds(), 1e-6)
+	l.Observe(llama, all, epoch)
+	require.Len(t, *got, 8, "edited back")
+	require.Equal(t, l.Quantiles(edited, "a", said), l.Quantiles(llama, "a", said))
+}
+
+// What was known before the edit does not come back for a pod that was out of
+// sight for a moment.
+func TestOutOfSightAfterAnEdit(t *testing.T) {
+	var l coldstart.Learner
+	var took []float64
+	for range coldstart.Kept {
+		took = append(took, 60)
+	}
+	old := pods("a", took...)
+	l.Observe(llama, old, epoch)
+	edited := llama
+	edited.Trigger = "t2"
+	l.Observe(edited, old, epoch.Add(time.Minute))
+	all := slices.Clone(old[:1])
+	for i := range coldstart.Kept {
+		all = append(all, pod(fmt.Sprint("new-", i), "a", 90))
+	}
+	l.Observe(edited, all, epoch.Add(time.Hour))
+	l.Observe(edited, nil, epoch.Add(2*time.Hour))
+	l.Observe(edited, all[:1], epoch.Add(3*time.Hour))
+	require.InDelta(t, 90, l.Quantiles(edited, "a", said).P50.Seconds(), 1e-6)
+}
+
+// A pod that another trigger has seen start is measured by the one that is asked
+// about when it is Ready, however late that is.
+func TestEditedDuringAStart(t *testing.T) {
+	l, got := counting()
+	starting := []coldstart.Pod{{Name: "a-0", Template: "a", Created: epoch}}
+	l.Observe(llama, starting, epoch.Add(time.Second))
+	edited := llama
+	edited.Trigger = "t2"
+	l.Observe(edited, starting, epoch.Add(time.Hour))
+	l.Quantiles(edited, "a", said)
+	l.Observe(edited, pods("a", 2*3600), epoch.Add(2*time.Hour))
+	require.Equal(t, []coldstart.Start{{Load: 2 * 3600}}, *got)
+}
+
+// Of a pod that is met long after its creation nobody knows whether it has been
+// Ready before.
+func TestFirstSight(t *testing.T) {
+	const hour = 3600
+	cases := map[string]struct {
+		said   time.Duration
+		usual  float64 // seconds, of three pods of another template that were watched; 0 = none
+		met    float64 // seconds old when first seen
+		ready  float64 // seconds old when Ready
+		starts int
+		reason string
+	}{
+		"HoursLate":       {2 * time.Minute, 0, 8 * hour, 6 * hour, 0, "a fleet that ran before we came, and was not Ready for a moment"},
+		"Plausible":       {2 * time.Minute, 0, 8 * hour, 300, 3, "the same, and nothing happened to it"},
+		"JustPlausible":   {2 * time.Minute, 0, 8 * hour, 1200, 3, "ten times what is configured"},
+		"Watched":         {2 * time.Minute, 0, 5, 6 * hour, 3, "a long start that we have seen all of"},
+		"SlowAsSaid":      {time.Hour, 0, 8 * hour, 6 * hour, 3, "who says an hour may need six"},
+		"SlowAsKnown":     {2 * time.Minute, hour, 8 * hour, 6 * hour, 3, "so may what took an hour before"},
+		"FasterThanKnown": {2 * time.Minute, 5, 8 * hour, 600, 3, "what is configured counts as well"},
+		"SaidInSeconds":   {5 * time.Second, 0, 8 * hour, 600, 3, "a node may have had to be made"},
+		"NotReadyWhenMet": {2 * time.Minute, 0, 6 * hour, 6*hour + 60, 0, "it may have been, before"},
+		"StartingWhenMet": {2 * time.Minute, 0, 1100, 1300, 3, "the scaler was restarted meanwhile"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			l, got := counting()
+			look := func(age float64, all []coldstart.Pod) {
+				for i := range all {
+					if all[i].Ready.Sub(epoch).Seconds() > age {
+						all[i].Ready = time.Time{}
+					}
+				}
+				l.Observe(llama, all, epoch.Add(time.Duration(age)*time.Second))
+				l.Quantiles(llama, "a", tc.said)
+			}
+			if tc.usual > 0 {
+				watch(l, pods("usual", tc.usual, tc.usual, tc.usual))
+				*got = nil
+			}
+			for age := tc.met; age < max(tc.met, tc.ready)+100; age += 30 {
+				look(age, pods("a", tc.ready, tc.ready, tc.ready))
+			}
+			require.Len(t, *got, tc.starts, tc.reason)
+			if tc.starts == 0 {
+				require.Equal(t, tc.said, l.Quantiles(llama, "a", tc.said).P50, "what was said stands")
+				return
+			}
+			require.InDelta(t, tc.ready, l.Quantiles(llama, "a", tc.said).P50.Seconds(), 1, tc.reason)
+		})
+	}
 }
 
 func TestBoundedMemory(t *testing.T) {
@@ -258,4 +369,21 @@ func TestLateRestoreKeepsNewerKnowledge(t *testing.T) {
 		{Hash: "b", Starts: []coldstart.Start{{Load: 50}}},
 	}
 	require.Empty(t, cmp.Diff(want, after.entries[llama].Templates), "the pod that both have seen counts once")
+}
+
+// A pod that is not Ready for a moment while the Store cannot be reached has been
+// counted all the same.
+func TestLateRestoreKnowsWhatWasCounted(t *testing.T) {
+	old, _ := counting()
+	store := &memory{}
+	old.Observe(llama, pods("a", 60), epoch)
+	store.keep(t, old)
+	l, got := counting()
+	lost := pods("a", 60)
+	lost[0].Ready = time.Time{}
+	l.Observe(llama, lost, epoch.Add(10*time.Minute))
+	l.Restore(store.entries)
+	lost[0].Ready = epoch.Add(15 * time.Minute)
+	l.Observe(llama, lost, epoch.Add(15*time.Minute))
+	require.Empty(t, *got)
 }

@@ -3,6 +3,7 @@ package coldstart_test
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,10 +12,20 @@ import (
 	"github.com/pilotlight-dev/pilotlight/warmup/coldstart"
 )
 
+// watch has l see pods from their birth to Ready.
+func watch(l *coldstart.Learner, all []coldstart.Pod) {
+	starting := slices.Clone(all)
+	for i := range starting {
+		starting[i].Ready = time.Time{}
+	}
+	l.Observe(llama, starting, epoch)
+	l.Observe(llama, all, epoch)
+}
+
 // of are the quantiles of starts that took so many seconds.
 func of(took ...float64) coldstart.Quantiles {
 	var l coldstart.Learner
-	l.Observe(llama, pods("a", took...), epoch)
+	watch(&l, pods("a", took...))
 	return l.Quantiles(llama, "a", said)
 }
 
@@ -68,7 +79,7 @@ func FuzzQuantiles(f *testing.F) {
 		var l coldstart.Learner
 		for i := 0; len(times) >= 8 && i < 100; i, times = i+1, times[8:] {
 			at := epoch.Add(time.Duration(binary.LittleEndian.Uint64(times)))
-			l.Observe(llama, []coldstart.Pod{{Name: fmt.Sprint(i), Template: fmt.Sprint(i % 5), Created: epoch, Ready: at}}, epoch)
+			watch(&l, []coldstart.Pod{{Name: fmt.Sprint(i), Template: fmt.Sprint(i % 5), Created: epoch, Ready: at}})
 		}
 		for _, template := range []string{"", "0", "4", "9"} {
 			q := l.Quantiles(llama, template, time.Duration(said))

@@ -24,6 +24,14 @@ func (p Pod) ready() bool {
 	return !p.Created.IsZero() && !p.Ready.IsZero() && !p.Ready.Before(p.Created)
 }
 
+// took is how long the pod has been on its way to Ready, or was.
+func (p Pod) took(now time.Time) time.Duration {
+	if p.Ready.IsZero() {
+		return now.Sub(p.Created)
+	}
+	return p.Ready.Sub(p.Created)
+}
+
 // A Start is one pod's way to Ready, in seconds.
 type Start struct {
 	Schedule float64 `json:"schedule"` // created -> scheduled
