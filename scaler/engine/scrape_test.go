@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/scaler/engine"
 )
 
@@ -180,10 +181,8 @@ func TestStatusErrorTellsTheCode(t *testing.T) {
 }
 
 func TestRefusedMeansStarting(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // only to find a free port
+	addr, err := freeport.Addr(t.Context())
 	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
 	_, err = engine.NewScraper(engine.Options{Timeout: patient}).Scrape(t.Context(), engine.Target{URL: "http://" + addr + "/metrics"})
 	require.ErrorIs(t, err, engine.ErrRefused)
 	require.Equal(t, "refused", engine.Reason(err))

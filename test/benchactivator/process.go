@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/test/internal/usage"
 )
 
@@ -54,7 +55,7 @@ func self(ctx context.Context, c config, args ...string) (*child, string, error)
 	if err != nil {
 		return nil, "", err
 	}
-	addr, err := freeAddr(ctx)
+	addr, err := freeport.Addr(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -97,16 +98,6 @@ func get(ctx context.Context, url string) (int, string, error) {
 	return resp.StatusCode, string(body), err
 }
 
-// freeAddr finds a free port on loopback.
-func freeAddr(ctx context.Context) (string, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
-}
-
 // An activator is the real program.
 type activator struct {
 	*child
@@ -117,10 +108,10 @@ type activator struct {
 func startActivator(ctx context.Context, c config, targets, scaler string, args ...string) (*activator, error) {
 	a := &activator{}
 	var err error
-	if a.clients, err = freeAddr(ctx); err != nil {
+	if a.clients, err = freeport.Addr(ctx); err != nil {
 		return nil, err
 	}
-	if a.probes, err = freeAddr(ctx); err != nil {
+	if a.probes, err = freeport.Addr(ctx); err != nil {
 		return nil, err
 	}
 	args = append([]string{"--listen", a.clients, "--http-listen", a.probes, "--scaler", scaler, "--insecure", "--static-targets", targets, "--id", "bench"}, args...)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/test/internal/figures"
 )
 
@@ -57,7 +58,7 @@ func measureWake(ctx context.Context, c config) ([]figures.Figure, error) {
 func startScaler(ctx context.Context, c config, targets string) (keda, demand string, p *child, err error) {
 	var addrs [3]string
 	for i := range addrs {
-		if addrs[i], err = freeAddr(ctx); err != nil {
+		if addrs[i], err = freeport.Addr(ctx); err != nil {
 			return "", "", nil, err
 		}
 	}

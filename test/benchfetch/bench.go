@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/pilotlight-dev/pilotlight/fetcher"
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/internal/s3conf"
 	"github.com/pilotlight-dev/pilotlight/registry"
 	"github.com/pilotlight-dev/pilotlight/test/internal/figures"
@@ -51,7 +51,7 @@ func newBench(ctx context.Context, c config, log io.Writer) (*bench, error) {
 	if err := os.MkdirAll(b.store(), 0o750); err != nil {
 		return nil, fmt.Errorf("making a folder: %w", err)
 	}
-	addr, err := freeAddress(ctx)
+	addr, err := freeport.Addr(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -86,14 +86,6 @@ func (b *bench) close() error {
 }
 
 func (b *bench) store() string { return filepath.Join(b.dir, "store") }
-
-func freeAddress(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("looking for a free port: %w", err)
-	}
-	return l.Addr().String(), l.Close()
-}
 
 // upload fills a prefix with random objects, and a config.json that makes a
 // model of them.

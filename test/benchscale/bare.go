@@ -11,6 +11,7 @@ import (
 	pb "github.com/kedacore/keda/v2/pkg/scalers/externalscaler"
 	"google.golang.org/grpc"
 
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/test/e2e/plane"
 )
 
@@ -55,7 +56,7 @@ func startBare(ctx context.Context, c config) (*plane.Process, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	addr, err := freeAddr(ctx)
+	addr, err := freeport.Addr(ctx)
 	if err != nil {
 		return nil, "", err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/internal/workload/static"
 	"github.com/pilotlight-dev/pilotlight/scaler"
 	"github.com/pilotlight-dev/pilotlight/scaler/policy"
@@ -55,7 +56,7 @@ func startScaler(ctx context.Context, c config, l load, source ...string) (*subj
 	s := &subject{}
 	for _, addr := range []*string{&s.keda, &s.demand, &s.http} {
 		var err error
-		if *addr, err = freeAddr(ctx); err != nil {
+		if *addr, err = freeport.Addr(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -281,15 +282,6 @@ func writeTargets(file string, f fleet) error {
 		return err
 	}
 	return os.WriteFile(file, data, 0o600) // names the file
-}
-
-// freeAddr finds a free port on loopback.
-func freeAddr(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 func get(ctx context.Context, url string) ([]byte, error) {

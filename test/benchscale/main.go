@@ -48,6 +48,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/test/internal/figures"
 )
 
@@ -153,11 +154,8 @@ func loaded(ctx context.Context, c config) ([]figures.Figure, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	f := c.fleet
-	addr, err := freeAddr(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if f.port, err = portOf(addr); err != nil {
+	var err error
+	if f.port, err = freeport.Port(ctx); err != nil {
 		return nil, err
 	}
 	pages, served, err := startEngines(ctx, c, f)
@@ -181,14 +179,6 @@ func loaded(ctx context.Context, c config) ([]figures.Figure, error) {
 	}
 	defer nothing.Kill() //nolint:errcheck // as above
 	return measureLoad(ctx, f, usual, s, bareAddr, served)
-}
-
-func portOf(addr string) (int, error) {
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(port)
 }
 
 // runEngines is this program as the engines of a fleet.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/test/e2e/plane"
 	"github.com/pilotlight-dev/pilotlight/test/internal/figures"
 )
@@ -103,10 +104,10 @@ func (s *stage) start(ctx context.Context) (err error) {
 }
 
 func (s *stage) startActivator(ctx context.Context, kubeconfig string) (err error) {
-	if s.clients, err = freeAddr(ctx); err != nil {
+	if s.clients, err = freeport.Addr(ctx); err != nil {
 		return err
 	}
-	if s.probes, err = freeAddr(ctx); err != nil {
+	if s.probes, err = freeport.Addr(ctx); err != nil {
 		return err
 	}
 	one, err := plane.Run(ctx, s.config.dir, "activator", nil, s.config.activator,
@@ -118,7 +119,7 @@ func (s *stage) startActivator(ctx context.Context, kubeconfig string) (err erro
 }
 
 func (s *stage) startPrometheus(ctx context.Context) (err error) {
-	if s.prom, err = freeAddr(ctx); err != nil {
+	if s.prom, err = freeport.Addr(ctx); err != nil {
 		return err
 	}
 	file := filepath.Join(s.config.dir, "prometheus.yml")

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -23,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/test/e2e/plane"
 )
 
@@ -242,26 +241,11 @@ func (s *server) runsAs(t *testing.T, full, component string, values map[string]
 	require.NotContains(t, p.Tail(), "forbidden", component)
 }
 
-// freePort is one of loopback that nobody listens on. It is taken by a process a
-// moment later, so it is none that the machine hands out to whoever wants any:
-// those (32768 and above on Linux) come and go with each connection.
-func freePort(ctx context.Context) (int, error) {
-	var err error
-	for range 100 {
-		port := 20000 + rand.IntN(12000) //nolint:gosec // no secret
-		var l net.Listener
-		if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprint("127.0.0.1:", port)); err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, fmt.Errorf("looking for a free port: %w", err)
-}
-
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	port, err := freePort(t.Context())
+	addr, err := freeport.Addr(t.Context())
 	require.NoError(t, err)
-	return fmt.Sprint("127.0.0.1:", port)
+	return addr
 }
 
 func ready(t *testing.T, url string) bool {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/test/e2e/plane"
 )
 
@@ -39,7 +40,7 @@ profiles: [{schedulerName: %s}]
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err // names the file
 	}
-	port, err := freePort(context.Background())
+	port, err := freeport.Port(context.Background())
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pilotlight-dev/pilotlight/internal/demandpb"
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/internal/workload"
 )
 
@@ -226,15 +227,12 @@ func TestNeverMoreThanTheTargetOnOnePod(t *testing.T) {
 // A pod that is Ready before it listens costs the client nothing.
 func TestRefusedDialIsRetried(t *testing.T) {
 	r := newRig(t, Options{})
-	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	addr, err := freeport.Addr(t.Context())
 	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
 	r.set(t, target(llama, nil, podAt(t, "a", addr)))
 	answer := r.async(t.Context())
 	require.Eventually(t, func() bool { return r.Snapshot()[0].GetArrivalsTotal() == 1 }, 30*time.Second, time.Millisecond)
-	l, err = lc.Listen(t.Context(), "tcp", addr)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
 	require.NoError(t, err)
 	srv := &http.Server{Handler: &echo{}, ReadHeaderTimeout: time.Second}
 	go func() { _ = srv.Serve(l) }()

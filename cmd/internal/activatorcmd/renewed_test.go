@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/pilotlight-dev/pilotlight/internal/demandpb"
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/internal/tlsconf"
 	"github.com/pilotlight-dev/pilotlight/internal/tlsconf/tlstest"
 )
@@ -49,7 +50,7 @@ func TestItReportsOnAfterTheCAWasReplaced(t *testing.T) {
 		return scaler, activator
 	}
 	theirs, ours := issue("first")
-	serve := func(addr string) (string, heard, func()) {
+	serve := func(addr string) (heard, func()) {
 		config, err := tlsconf.Server(theirs)
 		require.NoError(t, err)
 		l, err := net.Listen("tcp", addr) //nolint:noctx // a test's own listener
@@ -59,9 +60,11 @@ func TestItReportsOnAfterTheCAWasReplaced(t *testing.T) {
 		demandpb.RegisterDemandServer(s, h)
 		go func() { _ = s.Serve(l) }()
 		t.Cleanup(s.Stop)
-		return l.Addr().String(), h, s.Stop
+		return h, s.Stop
 	}
-	addr, first, stop := serve("127.0.0.1:0")
+	addr, err := freeport.Addr(t.Context()) // where it can come back
+	require.NoError(t, err)
+	first, stop := serve(addr)
 	targets := filepath.Join(t.TempDir(), "targets.yaml")
 	targetsFile(t, targets, "127.0.0.1:1", false)
 	r := start(t, "--static-targets", targets, "--scaler", addr, "--insecure=false",
@@ -82,6 +85,6 @@ func TestItReportsOnAfterTheCAWasReplaced(t *testing.T) {
 	for _, name := range []string{theirs.Cert, theirs.Key, theirs.CA, ours.Cert, ours.Key, ours.CA} {
 		require.NoError(t, os.Chtimes(name, later, later))
 	}
-	_, second, _ := serve(addr)
+	second, _ := serve(addr)
 	expect(second, "it does not report any more")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/pilotlight-dev/pilotlight/cmd/internal/cli"
 	fakemlflow "github.com/pilotlight-dev/pilotlight/internal/fake/mlflow"
 	fakes3 "github.com/pilotlight-dev/pilotlight/internal/fake/s3"
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/scaler/simulate"
 )
 
@@ -152,7 +153,7 @@ func (s *stage) startChildren(ctx context.Context, group *errgroup.Group, target
 	var addrs [5]string
 	for i := range addrs {
 		var err error
-		if addrs[i], err = freeAddr(ctx); err != nil {
+		if addrs[i], err = freeport.Addr(ctx); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pilotlight-dev/pilotlight/internal/atomicfile"
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/internal/workload/static"
 )
 
@@ -120,7 +121,7 @@ func (n *node) fetch(ctx context.Context, r *replica) error {
 }
 
 func (n *node) serve(ctx context.Context, r *replica) error {
-	addr, err := freeAddr(ctx)
+	addr, err := freeport.Addr(ctx)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -151,14 +150,4 @@ func lastLine(path string) string {
 	}
 	lines := strings.Split(strings.TrimSpace(string(body)), "\n")
 	return lines[len(lines)-1]
-}
-
-// freeAddr finds a loopback address that nobody listens on.
-func freeAddr(ctx context.Context) (string, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }

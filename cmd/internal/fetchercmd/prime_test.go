@@ -17,6 +17,7 @@ import (
 
 	"github.com/pilotlight-dev/pilotlight/internal/exitcode"
 	"github.com/pilotlight-dev/pilotlight/internal/fake/engine"
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 )
 
 const engineKey = "sk-engine"
@@ -34,10 +35,9 @@ type vllm struct {
 
 func newVLLM(t *testing.T) *vllm {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	addr, err := freeport.Addr(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return &vllm{t: t, addr: l.Addr().String(), keys: map[string]int{}}
+	return &vllm{t: t, addr: addr, keys: map[string]int{}}
 }
 
 func (v *vllm) url() string { return "http://" + v.addr }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pilotlight-dev/pilotlight/internal/fake/engine"
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 )
 
 // These tests use real sockets and, where something takes time, a little of it.
@@ -34,10 +35,8 @@ func get(t *testing.T, url string) (*http.Response, error) {
 }
 
 func TestRefusedUntilReady(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // only to find a free port
+	addr, err := freeport.Addr(t.Context())
 	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
 
 	var log bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
@@ -102,7 +101,7 @@ func TestRunEndsStreamsWithAbort(t *testing.T) {
 }
 
 func TestExitAfterCutsConnections(t *testing.T) {
-	e := engine.New(engine.Config{DecodeInterval: time.Millisecond, ExitAfter: 500 * time.Millisecond})
+	e := engine.New(engine.Config{DecodeInterval: time.Millisecond, ExitAfter: 3 * time.Second})
 	ended := run(t.Context(), e, "127.0.0.1:0")
 	<-e.Ready()
 	body := openStream(t, e)

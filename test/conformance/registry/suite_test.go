@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"net"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 
 	fakemlflow "github.com/pilotlight-dev/pilotlight/internal/fake/mlflow"
 	fakes3 "github.com/pilotlight-dev/pilotlight/internal/fake/s3"
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/internal/s3conf"
 	"github.com/pilotlight-dev/pilotlight/registry"
 	"github.com/pilotlight-dev/pilotlight/registry/mlflow"
@@ -78,10 +78,8 @@ func TestObjectPointerOnVersitygw(t *testing.T) {
 	if binary == "" {
 		t.Skip("PILOTLIGHT_VERSITYGW names no binary: make integration builds one")
 	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	addr, err := freeport.Addr(t.Context())
 	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
 	var log bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), binary, "--port", addr, "posix", t.TempDir()) //nolint:gosec // the Makefile's binary
 	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+keyID, "ROOT_SECRET_KEY="+secretKey)

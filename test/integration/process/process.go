@@ -10,7 +10,6 @@ package process
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 )
 
 const (
@@ -134,11 +135,11 @@ func awaitReady(ctx context.Context, opts Options, running *leader) error {
 	}
 }
 
-// FreeAddress returns a loopback address that nothing listens on.
+// FreeAddress returns a loopback address that nothing listens on, and that
+// nobody else is given.
 func FreeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	addr, err := freeport.Addr(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
+	return addr
 }
