@@ -12,15 +12,9 @@ import (
 	"time"
 )
 
-const (
-	// templatesKept is how many templates of a target are remembered: the
-	// present one and two to go back to.
-	templatesKept = 3
-
-	// keysKept bounds a Learner's memory. A trigger that is edited is a new
-	// key, so keys outnumber targets; a full entry has 13 KB.
-	keysKept = 4096
-)
+// templatesKept is how many templates of a target are remembered: the present
+// one and two to go back to.
+const templatesKept = 3
 
 // A Learner learns from pods. It is safe for concurrent use. The zero value is
 // ready; Restore adds what a Store had.
@@ -43,6 +37,7 @@ type known struct {
 	Entry
 	pods     map[string]bool // those of the last look, by id: true once counted, false while a start is awaited; Entry.Counted is made of it
 	said     atomic.Int64    // what the user says of a start, ns; 0 until Quantiles was told
+	looked   atomic.Int64    // when Observe was last called, Unix seconds
 	learned  time.Time       // when a start was last counted, by this process
 	since    []counted       // starts counted so far, the last few, until restored
 	restored bool            // what the Store had of this key is in here
@@ -53,38 +48,6 @@ type known struct {
 type counted struct {
 	pod, template string
 	start         Start
-}
-
-// known returns the entry of k, making room for a new one.
-func (l *Learner) known(k Key) *known {
-	if l.entries == nil {
-		l.entries, l.objects = map[Key]*known{}, map[object][]Key{}
-	}
-	if l.entries[k] == nil {
-		if len(l.entries) >= keysKept {
-			l.forgetOldest()
-		}
-		l.entries[k] = &known{pods: map[string]bool{}}
-		l.objects[k.object()] = append(l.objects[k.object()], k)
-	}
-	return l.entries[k]
-}
-
-func (l *Learner) forgetOldest() {
-	var oldest Key
-	var since time.Time
-	found := false
-	for k, e := range l.entries {
-		if !found || e.Updated.Before(since) {
-			oldest, since, found = k, e.Updated, true
-		}
-	}
-	delete(l.entries, oldest)
-	o := oldest.object()
-	l.objects[o] = slices.DeleteFunc(l.objects[o], func(k Key) bool { return k == oldest })
-	if len(l.objects[o]) == 0 {
-		delete(l.objects, o)
-	}
 }
 
 // Observe counts the pods that have become Ready since the last look. Pods that
@@ -102,12 +65,13 @@ func (l *Learner) Observe(k Key, pods []Pod, now time.Time) {
 
 // observe returns the starts that nobody has counted yet.
 func (l *Learner) observe(k Key, pods []Pod, now time.Time) []Start {
-	if l.nothingNew(k, pods) {
+	if l.nothingNew(k, pods, now) {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.known(k)
+	e.looked.Store(now.Unix())
 	present := make(map[string]bool, len(pods))
 	var ready []Pod
 	for _, p := range pods {
@@ -143,13 +107,14 @@ func (l *Learner) observe(k Key, pods []Pod, now time.Time) []Start {
 
 // nothingNew reports whether pods are those of the look before, and none of them
 // has become Ready since.
-func (l *Learner) nothingNew(k Key, pods []Pod) bool {
+func (l *Learner) nothingNew(k Key, pods []Pod, now time.Time) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	e := l.entries[k]
 	if e == nil {
 		return false
 	}
+	e.looked.Store(now.Unix())
 	for _, p := range pods {
 		if done, met := e.pods[p.id()]; !met || !done && p.ready() {
 			return false
@@ -282,9 +247,10 @@ func (l *Learner) Kept(k Key) json.RawMessage {
 func (l *Learner) Restore(entries map[Key]Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for k, stored := range entries {
+	oldestFirst := slices.SortedFunc(maps.Keys(entries), func(a, b Key) int { return entries[a].Updated.Compare(entries[b].Updated) })
+	for _, k := range oldestFirst { // so that the others remain if these are too many
 		if e := l.known(k); !e.restored {
-			e.restore(stored)
+			e.restore(entries[k])
 		}
 	}
 }
@@ -317,7 +283,8 @@ func (e Entry) clone() Entry {
 }
 
 // changed returns what has changed since the last call, and forgets that it
-// has; failed takes that back.
+// has; failed takes that back. It is called when all of the Store has been read:
+// what is returned replaces what the Store has of the same keys.
 func (l *Learner) changed() map[Key]Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -326,6 +293,7 @@ func (l *Learner) changed() map[Key]Entry {
 		if e.dirty {
 			e.Counted = e.countedPods()
 			out[k], e.dirty = e.clone(), false
+			e.since, e.restored = nil, true
 		}
 	}
 	return out

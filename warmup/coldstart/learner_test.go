@@ -323,19 +323,6 @@ func TestBoundedMemory(t *testing.T) {
 	require.Equal(t, []string{fmt.Sprintf("p-9-99@%d", epoch.Unix())}, e.Counted, "pods that are gone are forgotten")
 }
 
-func TestBoundedKeys(t *testing.T) {
-	var l coldstart.Learner
-	key := func(i int) coldstart.Key {
-		return coldstart.Key{Namespace: "ai", Name: "llama", Trigger: fmt.Sprint(i)}
-	}
-	for i := range 5000 { // each edit of a trigger makes a key
-		l.Keep(key(i), json.RawMessage(`{}`), epoch.Add(time.Duration(i)*time.Second))
-	}
-	require.Nil(t, l.Kept(key(0)), "those not updated for longest are forgotten")
-	require.NotNil(t, l.Kept(key(4999)))
-	require.NotNil(t, l.Kept(key(5000-4096)))
-}
-
 func TestStateIsKept(t *testing.T) {
 	var l coldstart.Learner
 	require.Nil(t, l.Kept(llama))
