@@ -36,7 +36,7 @@ func TestDoubt(t *testing.T) {
 
 // A gauge that is wrong for one look orders nothing.
 func TestGlitchOrdersNothing(t *testing.T) {
-	r := newRig(t, Options{Interval: time.Second}) // the wrong look is seen before the next
+	r := newRig(t, Options{Interval: 5 * time.Second}) // the wrong look is seen before the next
 	r.hold(0)
 	r.pods(1, 3)
 	require.Eventually(t, func() bool { v, err := r.value(t, object(nil)); return err == nil && v == 4 }, soon, time.Millisecond)

@@ -103,15 +103,45 @@ type rig struct {
 	client  pb.ExternalScalerClient
 	server  *grpc.Server
 	addr    string
+
+	reports sync.Mutex
 	seq     uint64
+	held    uint64 // as last reported
 }
 
 // hold reports n requests held for llama, as an activator would.
 func (r *rig) hold(n uint64) {
+	r.reports.Lock()
+	defer r.reports.Unlock()
+	r.held = n
+	r.report()
+}
+
+// report sends what is held. The caller holds the lock.
+func (r *rig) report() {
 	r.seq++
 	r.tracker.Report(&demandpb.Snapshot{ActivatorId: "a", BootId: "b", Seq: r.seq, Targets: []*demandpb.TargetDemand{
-		{Namespace: "ai", ScaledObject: "llama", Held: n},
+		{Namespace: "ai", ScaledObject: "llama", Held: r.held},
 	}}, time.Now())
+}
+
+// repeat says once more every second what was reported last, as an activator
+// does: one that is silent makes the demand unknown.
+func (r *rig) repeat(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		r.reports.Lock()
+		if r.seq > 0 {
+			r.report()
+		}
+		r.reports.Unlock()
+	}
 }
 
 // newRig serves a scaler on a real socket and dials it as KEDA does.
@@ -133,6 +163,7 @@ func newRig(t *testing.T, opts Options) *rig {
 	r.addr = l.Addr().String()
 	served := make(chan error, 1)
 	go func() { served <- r.server.Serve(l) }()
+	go r.repeat(t.Context())
 	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	r.client = pb.NewExternalScalerClient(conn)
@@ -145,10 +176,16 @@ func newRig(t *testing.T, opts Options) *rig {
 	return r
 }
 
+// brief is a staleAfter that a test can wait for.
+const brief = 3 * time.Second
+
+// soonStale is llama whose last answer stands for no longer than brief.
+func soonStale() *pb.ScaledObjectRef { return object(map[string]string{"staleAfter": brief.String()}) }
+
 func object(metadata map[string]string) *pb.ScaledObjectRef {
 	m := map[string]string{
 		"scalerAddress": "pilotlight:6000", "targetRequests": "4", "modelName": "llama",
-		"keepAlive": "0s", "scaleDownWindow": "0s", "staleAfter": "1s",
+		"keepAlive": "0s", "scaleDownWindow": "0s", "staleAfter": "30s",
 	}
 	for k, v := range metadata {
 		if v == "" {

@@ -67,6 +67,27 @@ func TestStreamsAreNotGivenUpForMoreTriggers(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := r.value(t, object(version(2))); return err == nil }, soon, time.Millisecond)
 }
 
+// Where nobody asks about any trigger, all stay.
+func TestOnlyATriggerThatIsAskedAboutSupersedes(t *testing.T) {
+	r := newRig(t, Options{Interval: time.Hour, Superseded: time.Second}) // no target ends by itself
+	r.hold(0)
+	for _, i := range []int{1, 2} {
+		_, err := r.value(t, object(version(i)))
+		require.NoError(t, err)
+	}
+	both, now := r.scaler.all(), time.Now()
+	require.Len(t, both, 2)
+	for _, target := range both {
+		target.used.Store(now.UnixNano())
+	}
+	later := now.Add(1500 * time.Millisecond)
+	require.False(t, r.scaler.superseded(both[0], later), "it was not asked about, but neither was the other")
+	require.False(t, r.scaler.superseded(both[1], later))
+	both[1].used.Store(now.Add(time.Second).UnixNano())
+	require.True(t, r.scaler.superseded(both[0], later), "only the other was asked about")
+	require.False(t, r.scaler.superseded(both[1], later))
+}
+
 // After an edit only what KEDA still asks about goes on.
 func TestAnEditedTriggerEndsSoon(t *testing.T) {
 	r := newRig(t, Options{Superseded: 100 * time.Millisecond})
@@ -75,8 +96,6 @@ func TestAnEditedTriggerEndsSoon(t *testing.T) {
 		_, err := r.value(t, object(version(i)))
 		require.NoError(t, err)
 	}
-	time.Sleep(250 * time.Millisecond) // real sockets; longer than Superseded
-	require.Len(t, r.scaler.Targets(), 2, "where nobody asks about any, all stay")
 	require.Eventually(t, func() bool {
 		_, err := r.value(t, object(version(2)))
 		return err == nil && len(r.scaler.Targets()) == 1

@@ -78,6 +78,7 @@ func TestAgentsAreAskedAndMovesKept(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	w, err := New(Options{Book: &book, Agents: &f, Registerer: reg})
 	require.NoError(t, err)
+	w.client.Timeout = time.Minute // no agent hangs here, but the machine may be busy
 	began := time.Now()
 	w.ask(t.Context())
 	moves := book.Moves(llama)

@@ -175,6 +175,7 @@ func TestNudgesReachEveryAgent(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	n, err := NewNudger(p, nil, reg)
 	require.NoError(t, err)
+	n.client.Timeout = time.Minute // no agent hangs here, but the machine may be busy
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { n.Run(ctx); close(done) }()

@@ -55,10 +55,12 @@ func serve(t *testing.T, body string) *answers {
 
 func (a *answers) say(body string) { a.body.Store(&body) }
 
-// ask polls an entry by hand, so that tests need no clock.
+// ask polls an entry by hand, so that tests need no clock: its times are longer
+// than any test.
 func ask(t *testing.T, lines string, tr trigger.Trigger) (*poller, *View) {
 	t.Helper()
-	set, err := New([]Entry{one(t, lines)}, Options{})
+	e := one(t, lines+"\ninterval: 5s\ntimeout: 10s")
+	set, err := New([]Entry{e}, Options{})
 	require.NoError(t, err)
 	tr.DemandFrom = "it"
 	require.Empty(t, set.Check(llama, tr))
@@ -95,7 +97,7 @@ func TestHeldRequestsWake(t *testing.T) {
 // it is unknown.
 func TestUnknownIsNotZero(t *testing.T) {
 	srv := serve(t, newQueue)
-	p, v := ask(t, "type: epp\nurl: "+srv.URL+"\ninterval: 200ms\ntimeout: 500ms", trigger.Trigger{ModelName: "llama"})
+	p, v := ask(t, "type: epp\nurl: "+srv.URL, trigger.Trigger{ModelName: "llama"})
 	defer v.Wake(llama, make(chan struct{}, 1))()
 	p.poll(t.Context())
 	srv.say("500")
@@ -160,7 +162,7 @@ func TestCounterTellsProcessesApart(t *testing.T) {
 func TestEveryAddressIsAsked(t *testing.T) {
 	srv := serve(t, `{"ai/llama":{"Concurrency":2}}`)
 	port := srv.URL[strings.LastIndex(srv.URL, ":")+1:]
-	e := one(t, "type: http-addon\nurl: http://interceptors.keda:"+port+"/queue")
+	e := one(t, "type: http-addon\nurl: http://interceptors.keda:"+port+"/queue\ntimeout: 10s")
 	dns := addresses{"127.0.0.1", "127.0.0.2", "127.0.0.1"}
 	set, err := newSet([]Entry{e}, Options{}, dns)
 	require.NoError(t, err)
@@ -298,7 +300,7 @@ func TestSlowQueryHarmsOnlyItself(t *testing.T) {
 		_, _ = io.WriteString(w, `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`)
 	}))
 	defer srv.Close()
-	set, err := New([]Entry{one(t, "type: prometheus\nurl: "+srv.URL+"\ntimeout: 300ms\nquery: q{so=\"{{scaledObject}}\"}")}, Options{})
+	set, err := New([]Entry{one(t, "type: prometheus\nurl: "+srv.URL+"\ntimeout: 3s\nquery: q{so=\"{{scaledObject}}\"}")}, Options{})
 	require.NoError(t, err)
 	views := map[string]*View{}
 	for i := range 40 {
