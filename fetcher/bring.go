@@ -58,7 +58,8 @@ func (r *run) overtaken(ctx context.Context, m Manifest) bool {
 
 // bring makes the planned version the published one, downloading it if need be,
 // and sets the pod's link. Between the two a collector elsewhere may take the
-// version away again, if retention is short; then it is brought once more.
+// version away again, if retention is short; then it is brought once more, as it
+// is when another process has taken the download over.
 func (r *run) bring(ctx context.Context, store *Store, link *podLink, plan Plan, res *Result) error {
 	const attempts = 3
 	needed := !plan.Reuse || !r.Prefetch && (r.found != plan.Manifest.Short() || store.State().Ref != r.Ref.String())
@@ -70,22 +71,27 @@ func (r *run) bring(ctx context.Context, store *Store, link *podLink, plan Plan,
 		if err == nil {
 			err = link.set(ctx, res)
 		}
-		if !errors.Is(err, errVanished) || attempt == attempts {
+		if !errors.Is(err, errVanished) && !errors.Is(err, errTakenOver) || attempt == attempts {
 			return err
 		}
 		needed = true
-		r.Logger.WarnContext(ctx, "will fetch the version again", "root", r.Root, "error", err)
+		r.Logger.WarnContext(ctx, "will bring the version again", "root", r.Root, "error", err)
 	}
 }
 
 // bringOnce announces the version by a claim on its name before it looks whether
 // it is there, so that no collector takes it away in between.
-func (r *run) bringOnce(ctx context.Context, store *Store, plan Plan, res *Result) error {
+func (r *run) bringOnce(ctx context.Context, store *Store, plan Plan, res *Result) (err error) {
 	claim, err := store.claim(plan.Manifest.Short())
 	if err != nil {
 		return err
 	}
+	ctx, claim.abort = context.WithCancelCause(ctx)
+	defer claim.abort(nil)
 	defer func() {
+		if lost := claim.check(); err != nil && lost != nil && !errors.Is(err, errTakenOver) {
+			err = fmt.Errorf("%w: %w", lost, err) // files that are gone, for one
+		}
 		if rerr := claim.release(); rerr != nil {
 			r.Logger.WarnContext(ctx, "could not remove temporary files", "root", r.Root, "error", rerr)
 		}

@@ -56,8 +56,10 @@
 // its staging folder, and the kernel releases it when the process dies, however
 // it dies. Process ids would not do: two containers that share the volume have
 // different pid namespaces. flock reaches other nodes over NFS, except when it
-// is mounted with nolock or local_lock. There a sweep may take a live folder
-// away, which fails that run and nothing else.
+// is mounted with nolock or local_lock. There another run may take a live folder
+// away, and even publish it. A run looks whether it still has its lock before it
+// opens a file, before it finishes the folder, and whenever its lease beats;
+// without, it leaves everything and begins again.
 //
 // # Many processes on one root
 //

@@ -25,6 +25,17 @@ func TakeLease(ctx context.Context, s *Store, short string, ready func() (bool, 
 	return func() error { l.release(); return c.release() }, done, nil
 }
 
+// HoldLease takes the lease for a run that lost ends.
+func HoldLease(ctx context.Context, s *Store, short string, lost context.CancelCauseFunc) (release func() error, err error) {
+	c, err := s.claim(short)
+	if err != nil {
+		return nil, err
+	}
+	c.abort = lost
+	l, _, err := s.awaitTurn(ctx, c, func() (bool, error) { return false, nil })
+	return func() error { l.release(); return c.release() }, err
+}
+
 // MarkForCollection is a collector between its mark and the removal.
 func MarkForCollection(s *Store, short string) (end func() error, err error) {
 	c, err := s.claim(short)

@@ -26,7 +26,7 @@ func (r *run) fetch(ctx context.Context, claim *claim, plan Plan) (m Manifest, e
 		return Manifest{}, err
 	}
 	defer func() {
-		if err != nil && !worthResuming(ctx, err) {
+		if err != nil && !worthResuming(ctx, err) && claim.check() == nil {
 			err = errors.Join(err, staged.journal.discard())
 		}
 		err = errors.Join(err, staged.close())
@@ -41,6 +41,9 @@ func (r *run) fetch(ctx context.Context, claim *claim, plan Plan) (m Manifest, e
 		return Manifest{}, err
 	}
 	sums, err := r.transfer(ctx, staged, plan, linked)
+	if err == nil {
+		err = claim.check()
+	}
 	if err != nil {
 		return Manifest{}, err
 	}

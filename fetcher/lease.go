@@ -153,7 +153,8 @@ func (s *Store) ownerDead(r leaseRecord) bool {
 	return errors.Join(err, f.Close()) == nil && free
 }
 
-// beat shows that the holder lives until the context ends.
+// beat shows that the holder lives until the context ends. A holder whose claim
+// was taken away while it was paused ends its run.
 func (l *lease) beat(ctx context.Context) {
 	ticker := time.NewTicker(leaseBeat)
 	defer ticker.Stop()
@@ -162,6 +163,10 @@ func (l *lease) beat(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		}
+		if err := l.claim.check(); err != nil && l.claim.abort != nil {
+			l.claim.abort(err)
+			return
 		}
 		if !l.mine() {
 			l.store.log.WarnContext(ctx, "another process took the lease over", "root", l.store.dir)

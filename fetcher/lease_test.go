@@ -107,6 +107,25 @@ func TestAHolderBeatsAndNoticesItsLoss(t *testing.T) {
 	})
 }
 
+func TestAHolderWhoseClaimIsTakenAwayEndsItsRun(t *testing.T) {
+	root := t.TempDir()
+	store := openStore(t, root)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, lost := context.WithCancelCause(t.Context())
+		release, err := fetcher.HoldLease(t.Context(), store, someShort, lost)
+		require.NoError(t, err)
+		time.Sleep(fetcher.LeaseTTL)
+		require.NoError(t, ctx.Err(), "while all is well")
+		staging := filepath.Join(root, ".staging")
+		for _, name := range entries(t, staging) { // by a node that sees no lock
+			require.NoError(t, os.Remove(filepath.Join(staging, name)))
+		}
+		time.Sleep(fetcher.LeaseTTL)
+		require.ErrorIs(t, context.Cause(ctx), fetcher.ErrConflict)
+		require.NoError(t, release())
+	})
+}
+
 func TestTheLeaseOfADeadProcessOfThisKernelIsTakenAtOnce(t *testing.T) {
 	root := t.TempDir()
 	store := openStore(t, root)

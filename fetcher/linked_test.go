@@ -41,7 +41,7 @@ type inode struct {
 	links    uint64
 }
 
-func inodeOf(t *testing.T, name string) inode {
+func inodeOf(t testing.TB, name string) inode {
 	t.Helper()
 	info, err := os.Lstat(name)
 	require.NoError(t, err)

@@ -34,6 +34,21 @@ type claim struct {
 	store *Store
 	base  string
 	lock  *os.File
+	// abort ends the run that has the claim; nil where nobody is to be told.
+	abort context.CancelCauseFunc
+}
+
+// errTakenOver: the claim was taken away from a process that seemed dead and
+// only paused, on a volume whose locks do not reach the other node.
+var errTakenOver = fmt.Errorf("%w: it has taken over what this one was downloading: the volume's file locks do not reach all nodes", ErrConflict)
+
+// check fails once the claim was taken away. From then on its files are
+// another's, and may be published at any moment.
+func (c *claim) check() error {
+	if _, err := c.store.root.Lstat(c.path(lockSuffix)); errors.Is(err, fs.ErrNotExist) {
+		return errTakenOver
+	}
+	return nil // what cannot be known now says nothing
 }
 
 // path returns the name below the root of one of the claim's entries.
@@ -219,6 +234,9 @@ func (c *claim) stage(ctx context.Context, plan Plan, choice volume.Choice) (*st
 // only if the journal knows what is in it, and if it has no other name: it may
 // be a link to the file of a published version, which nobody may write to.
 func (st *staging) create(name string, size int64) (*volume.File, error) {
+	if err := st.claim.check(); err != nil {
+		return nil, err
+	}
 	again := st.journal.has(name)
 	if again {
 		info, err := st.root.Lstat(name)
