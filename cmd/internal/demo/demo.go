@@ -48,6 +48,7 @@ type stage struct {
 	store    *fakes3.Server
 	parts    *children
 	first    chan firstReply
+	loop     *loop
 
 	interrupted func() bool // by the user
 
@@ -210,14 +211,14 @@ func (s *stage) startScaling(ctx context.Context, group *errgroup.Group, onMove 
 	down := simulate.Rules{Policies: simulate.DefaultDown().Policies}
 	forwarded := maps.Clone(s.node.metadata)
 	forwarded["scalerAddress"] = s.scalerAddr
-	l := &loop{
+	s.loop = &loop{
 		client: pb.NewExternalScalerClient(conn), node: s.node, onMove: onMove,
 		object: &pb.ScaledObjectRef{Namespace: namespace, Name: modelName, ScalerMetadata: forwarded},
 		keda:   simulate.KEDA{MaxReplicas: maxReplicas, PollingInterval: pace.poll, CooldownPeriod: pace.cooldown},
 		hpa:    simulate.HPA{MinReplicas: 1, MaxReplicas: maxReplicas, Up: instant, Down: down},
 	}
 	group.Go(func() error {
-		err := l.run(ctx)
+		err := s.loop.run(ctx)
 		return errors.Join(err, conn.Close())
 	})
 	return nil

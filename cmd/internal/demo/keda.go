@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/kedacore/keda/v2/pkg/scalers/externalscaler"
@@ -25,6 +26,8 @@ type loop struct {
 	hpa    simulate.HPA
 	node   *node
 	onMove func(move)
+
+	polls atomic.Int64 // that have ended
 
 	mu    sync.Mutex
 	state simulate.KEDAState
@@ -80,6 +83,7 @@ func (l *loop) poll(ctx context.Context, name string) {
 	_, errMetrics := l.metric(ctx, name)
 	active, errActive := l.client.IsActive(ctx, l.object)
 	l.scale(ctx, simulate.Answer{Active: active.GetResult(), Failed: errors.Join(errMetrics, errActive) != nil}, "poll")
+	l.polls.Add(1)
 }
 
 // push listens to the scaler's stream; only `true` counts, as in KEDA.

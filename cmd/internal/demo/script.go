@@ -100,8 +100,14 @@ func (s *script) asleep(ctx context.Context) (string, error) {
 	return "nothing runs, nothing is paid for", err
 }
 
-// wake sends the first request; the answer is read by the next step.
+// wake sends the first request; the answer is read by the next step. It is sent
+// just after a poll: one that falls between the scaler's decision and its push
+// would wake the model first.
 func (s *script) wake(ctx context.Context) (string, error) {
+	polls := s.loop.polls.Load()
+	if err := s.until(ctx, "KEDA's next poll", func() bool { return s.loop.polls.Load() > polls }); err != nil {
+		return "", err
+	}
 	began := time.Now()
 	s.first = make(chan firstReply, 1)
 	go func() {
