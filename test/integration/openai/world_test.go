@@ -29,7 +29,7 @@ import (
 const (
 	model = "llama"
 	key   = "sk-not-a-key-of-anybody"
-	soon  = 20 * time.Second
+	soon  = time.Minute
 )
 
 // tool returns the program or folder that make integration names in a variable.
@@ -194,12 +194,16 @@ func (w *world) eventually(what string, holds func() bool) {
 	require.Eventually(w.t, holds, soon, 20*time.Millisecond, what)
 }
 
-// logged returns the activator's lines about requests.
+// logged returns the activator's lines about requests. One that is being written
+// is left out.
 func (w *world) logged() (out []map[string]any) {
 	w.t.Helper()
 	text, err := os.ReadFile(w.log)
 	require.NoError(w.t, err)
 	for line := range strings.Lines(string(text)) {
+		if !strings.HasSuffix(line, "\n") {
+			break
+		}
 		var l map[string]any
 		require.NoError(w.t, json.Unmarshal([]byte(line), &l), line)
 		if l["msg"] == "request" {
