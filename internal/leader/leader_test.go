@@ -89,12 +89,12 @@ func TestALostLeaseEndsTheWork(t *testing.T) {
 	opts := options(c, "a")
 	opts.Duration, opts.Renew = time.Second, 500*time.Millisecond
 	e := leader.New(opts)
-	ended := make(chan struct{})
+	begun, ended := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		done <- e.Run(t.Context(), func(ctx context.Context) error { <-ctx.Done(); close(ended); return nil })
+		done <- e.Run(t.Context(), func(ctx context.Context) error { close(begun); <-ctx.Done(); close(ended); return nil })
 	}()
-	require.Eventually(t, e.Leading, 30*time.Second, 5*time.Millisecond)
+	<-begun
 	broken.Store(true)
 	require.ErrorIs(t, <-done, leader.ErrLost)
 	<-ended

@@ -101,12 +101,14 @@ func TestReporter(t *testing.T) {
 	require.NoError(t, (<-answer).err)
 	cancel()
 	<-ended
-	var last *demandpb.Snapshot
-	for len(l.got) > 0 {
-		last = <-l.got
-	}
-	require.NotNil(t, last)
-	require.Empty(t, last.GetTargets(), "a goodbye: nothing is held here any more")
+	require.Eventually(t, func() bool { // the other side reads it a moment later
+		for len(l.got) > 0 {
+			if len((<-l.got).GetTargets()) == 0 {
+				return true
+			}
+		}
+		return false
+	}, 30*time.Second, time.Millisecond, "a goodbye: nothing is held here any more")
 }
 
 func TestReporterLearnsOfFailedStarts(t *testing.T) {

@@ -95,7 +95,7 @@ func TestLeavesInOrder(t *testing.T) {
 - {namespace: ai, name: asleep, maxReplicaCount: 1, metadata: {targetRequests: "1", modelName: asleep}}
 - {namespace: ai, name: awake, maxReplicaCount: 1, metadata: {targetRequests: "1", modelName: awake}, pods: [{name: a, host: %s, port: %s, readyAt: 2026-01-01T00:00:00Z}]}
 `, host, port), 0o600))
-	r := start(t, "--static-targets", targets, "--shutdown-delay", "3s", "--drain-hold", "100ms", "--grace", "10s")
+	r := start(t, "--static-targets", targets, "--shutdown-delay", "10s", "--drain-hold", "100ms", "--grace", "20s")
 	require.Eventually(t, func() bool { return r.get(t, r.clients+"/v1/models") == http.StatusOK }, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, http.StatusOK, r.get(t, r.probes+"/readyz"))
 
@@ -118,7 +118,7 @@ func TestLeavesInOrder(t *testing.T) {
 	require.Eventually(t, func() bool { return r.held(t, "asleep") == "1" }, 30*time.Second, time.Millisecond)
 
 	r.stop()
-	require.Eventually(t, func() bool { return r.get(t, r.probes+"/readyz") == http.StatusServiceUnavailable }, 2*time.Second, 5*time.Millisecond, "unready first")
+	require.Eventually(t, func() bool { return r.get(t, r.probes+"/readyz") == http.StatusServiceUnavailable }, 8*time.Second, 5*time.Millisecond, "unready first")
 	require.Equal(t, http.StatusOK, r.get(t, r.clients+"/v1/models"), "and still accepting")
 	h := <-held
 	require.NoError(t, h.err, "the held are answered, not dropped")

@@ -130,7 +130,7 @@ func TestAFailedStartIsToldAtZeroByARestartedActivator(t *testing.T) {
 	} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			s := newSleeper(t)
 			before := start(t, "--static-targets", s.targets, "--scaler", s.demand, "--shutdown-delay", "1ms")
@@ -150,7 +150,7 @@ func TestAFailedStartIsToldAtZeroByARestartedActivator(t *testing.T) {
 			after := start(t, "--static-targets", s.targets, "--scaler", s.demand, "--shutdown-delay", "1ms")
 			began := time.Now()
 			got = after.refused(ctx, t)
-			require.Less(t, time.Since(began), 3*time.Second, "not held")
+			require.Less(t, time.Since(began), 15*time.Second, "not held, which it would be for minutes")
 			require.Equal(t, http.StatusServiceUnavailable, got.status)
 			require.Equal(t, "model_start_failed", got.code)
 			require.Equal(t, reason, got.reason)

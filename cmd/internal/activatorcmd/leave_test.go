@@ -31,7 +31,7 @@ func dial(ctx context.Context, url string) (*keptAlive, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &keptAlive{conn, bufio.NewReader(conn)}, conn.SetDeadline(time.Now().Add(20 * time.Second))
+	return &keptAlive{conn, bufio.NewReader(conn)}, conn.SetDeadline(time.Now().Add(time.Minute))
 }
 
 // post asks the model that is awake. last reports whether the server asked to
@@ -64,7 +64,7 @@ func awake(t *testing.T, engine http.HandlerFunc, args ...string) running {
 // A connection that is idle while the activator is asked to stop still takes a
 // request for the whole of --shutdown-delay, and is told to be the last.
 func TestIdleConnectionsLiveUntilTheDelayIsOver(t *testing.T) {
-	r := awake(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }, "--shutdown-delay", "3s", "--grace", "5s")
+	r := awake(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }, "--shutdown-delay", "10s", "--grace", "20s")
 	conns := make([]*keptAlive, 3)
 	for i := range conns {
 		var err error
@@ -77,7 +77,7 @@ func TestIdleConnectionsLiveUntilTheDelayIsOver(t *testing.T) {
 		require.False(t, last)
 	}
 	r.stop()
-	require.Eventually(t, func() bool { return r.get(t, r.probes+"/readyz") == http.StatusServiceUnavailable }, 2*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.get(t, r.probes+"/readyz") == http.StatusServiceUnavailable }, 8*time.Second, time.Millisecond)
 	for _, conn := range conns[:2] {
 		status, last, err := conn.post()
 		require.NoError(t, err, "the connection has been closed under its client")
@@ -93,7 +93,7 @@ func TestIdleConnectionsLiveUntilTheDelayIsOver(t *testing.T) {
 
 // Two dozen clients that never stop asking lose nothing to a stop.
 func TestFaultStoppedUnderKeptAliveClients(t *testing.T) {
-	r := awake(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }, "--shutdown-delay", "3s", "--grace", "5s")
+	r := awake(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }, "--shutdown-delay", "10s", "--grace", "20s")
 	const clients = 24
 	var answered atomic.Int64
 	over := make(chan struct{})

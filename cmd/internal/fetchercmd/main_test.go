@@ -216,7 +216,7 @@ func TestExitCodesOfContentAndServers(t *testing.T) {
 }
 
 func deadline() []string {
-	return []string{"init", "--model", "llama@champion", "--root", "ROOT", "--deadline", "1s"}
+	return []string{"init", "--model", "llama@champion", "--root", "ROOT", "--deadline", "5s"}
 }
 
 // alias points champion at a new version with the given source.

@@ -315,7 +315,7 @@ func TestAddressesAreAskedOverTheNetwork(t *testing.T) {
 	}
 	w.deps.Every = time.Millisecond
 	args := []string{"rollback", "llama@champion", "--yes", "--wait", "--agents", strings.Join(addrs, ",")}
-	out := w.requireCode(8, append(args, "--timeout", "3s")...)
+	out := w.requireCode(8, append(args, "--timeout", "8s")...)
 	require.Contains(t, out.stderr, "1 of 2 pods ready")
 	b.set(func(s *agent.Status) { *s = serving("1", one, agent.EngineReady) })
 	w.requireCode(0, "promote", "llama@champion", "--to", "1", "--yes", "--wait", "--agents", strings.Join(addrs, ","))

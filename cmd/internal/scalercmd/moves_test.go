@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"sync/atomic"
+	"regexp"
 	"testing"
 	"time"
 
@@ -26,13 +26,11 @@ import (
 // What an agent has seen is remembered when its pod is gone, and when the scaler
 // was restarted in between.
 func TestMovesThatAgentsSawAreKept(t *testing.T) {
-	var polls atomic.Int64
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		now := time.Now().UTC()
 		_, _ = fmt.Fprintf(w, `{"v":1,"ref":%q,"named":{"version":"8","at":%q},
 			"history":[{"version":"8","at":%q},{"version":"7","at":%q}]}`,
 			championRef, now.Format(time.RFC3339), now.Add(-time.Hour).Format(time.RFC3339), now.Add(-2*time.Hour).Format(time.RFC3339))
-		polls.Add(1)
 	}))
 	t.Cleanup(agent.Close)
 	_, port, err := net.SplitHostPort(agent.Listener.Addr().String())
@@ -57,23 +55,24 @@ func TestMovesThatAgentsSawAreKept(t *testing.T) {
 		}
 		return lists[0].Moves
 	}
-	run := func(until func() bool, pods ...corev1.Pod) {
+	run := func(until func(running) bool, pods ...corev1.Pod) {
 		kubeconfig, _ := smallCluster(t, pods...)
 		r := start(t, "--kubeconfig", kubeconfig, "--agent-poll=1s", "--state-file", file)
 		so := &pb.ScaledObjectRef{Namespace: "ai", Name: "llama", ScalerMetadata: map[string]string{"targetRequests": "4", "modelName": "llama", "podSelector": "app=llama"}}
 		client := pb.NewExternalScalerClient(dial(t, r.keda, insecure.NewCredentials()))
 		require.Eventually(t, func() bool {
 			_, _ = client.IsActive(t.Context(), so)
-			return until()
+			return until(r)
 		}, 30*time.Second, 20*time.Millisecond)
 		require.Equal(t, exitcode.OK, r.stop())
 	}
-	run(func() bool { return polls.Load() >= 2 }, pod) // the first answer has been taken in
+	twice := regexp.MustCompile(`pilotlight_moves_asked_total{result="ok"} ([2-9]|\d\d)`)
+	run(func(r running) bool { return twice.MatchString(r.get(t, "/metrics")) }, pod) // the first answer has been taken in
 	first := remembered()
 	require.Len(t, first, 1)
 	require.Equal(t, "7", first[0].From)
 	require.Equal(t, "8", first[0].To)
 	require.Equal(t, "ai/llama-1", first[0].By)
-	run(func() bool { return true })
+	run(func(running) bool { return true })
 	require.Equal(t, first, remembered())
 }

@@ -52,7 +52,7 @@ func startIn(t *testing.T, env map[string]string, args ...string) running {
 	logs, w := io.Pipe()
 	code := make(chan int, 1)
 	go func() {
-		c := Main(ctx, cli.Env{Args: append([]string{"--listen=127.0.0.1:0", "--demand-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--interval=10ms"}, args...), Getenv: func(name string) string { return env[name] }, Stdout: io.Discard, Stderr: w})
+		c := Main(ctx, cli.Env{Args: append([]string{"--listen=127.0.0.1:0", "--demand-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--interval=10ms", "--scrape-timeout=20s"}, args...), Getenv: func(name string) string { return env[name] }, Stdout: io.Discard, Stderr: w})
 		_ = w.Close()
 		code <- c
 	}()

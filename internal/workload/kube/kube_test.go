@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -70,6 +71,19 @@ func cluster(t *testing.T, so *unstructured.Unstructured, scaleErr error, object
 	return s
 }
 
+// once is llama as soon as its pods have been listed: a busy machine may take
+// longer for that than one question waits.
+func once(t *testing.T, s *Source) (w workload.Workload) {
+	t.Helper()
+	var err error
+	require.Eventually(t, func() bool {
+		w, err = s.Workload(t.Context(), llama, "")
+		return !errors.Is(err, workload.ErrNotReady)
+	}, 30*time.Second, time.Millisecond)
+	require.NoError(t, err)
+	return w
+}
+
 func TestWorkload(t *testing.T) {
 	ready := func(at time.Time) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
@@ -105,8 +119,7 @@ func TestWorkload(t *testing.T) {
 		}),
 		pod("other", func(p *corev1.Pod) { p.Labels = nil }),
 	)
-	got, err := s.Workload(t.Context(), llama, "")
-	require.NoError(t, err)
+	got := once(t, s)
 	want := workload.Workload{
 		Ref: llama, MaxReplicas: 4, Replicas: 4, Cooldown: 300 * time.Second, Tolerance: 0.1,
 		Metadata: map[string]string{"targetRequests": "4", "modelName": "llama"},
@@ -121,7 +134,7 @@ func TestWorkload(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	got, err = s.Workload(t.Context(), llama, "app!=llama")
+	got, err := s.Workload(t.Context(), llama, "app!=llama")
 	require.NoError(t, err)
 	require.Len(t, got.Pods, 1, "podSelector takes the place of the target's own")
 }
@@ -159,6 +172,7 @@ func TestAllListsOnlyOurTriggers(t *testing.T) {
 	s := cluster(t, scaledObject(map[string]any{"scaleTargetRef": target, "triggers": []any{
 		map[string]any{"type": "external", "metadata": map[string]any{"targetRequests": "4"}},
 	}}), nil, pod("a", func(*corev1.Pod) {}))
+	once(t, s)
 	all, err := s.All(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 1)
@@ -303,8 +317,7 @@ func TestAgentsAndTriggers(t *testing.T) {
 		pod("f", func(p *corev1.Pod) { follows("10.0.0.6", "")(p); p.Status.Phase = corev1.PodFailed }),
 	)
 	require.Empty(t, s.Agents("0123456789"), "no namespace is watched yet")
-	_, err := s.Workload(t.Context(), llama, "")
-	require.NoError(t, err)
+	once(t, s)
 	following := []workload.Agent{
 		{Namespace: "ai", Pod: "a", Host: "10.0.0.1", Port: DefaultAgentPort, RefHash: "0123456789"}, {Namespace: "ai", Pod: "b", Host: "10.0.0.2", Port: 9500, RefHash: "0123456789"},
 	}
