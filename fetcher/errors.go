@@ -52,14 +52,27 @@ var slowDownCodes = map[string]bool{
 
 // deniedCodes are S3's refusals that no repetition helps.
 var deniedCodes = map[string]string{ //nolint:gosec // names of error codes, no credentials
-	"AccessDenied":                 "grant s3:ListBucket and s3:GetObject on it, and kms:Decrypt on its key if it has one",
-	"Forbidden":                    "grant s3:ListBucket and s3:GetObject on it",
-	"InvalidAccessKeyId":           "check AWS_ACCESS_KEY_ID",
-	"SignatureDoesNotMatch":        "check AWS_SECRET_ACCESS_KEY and the region",
-	"InvalidToken":                 "check AWS_SESSION_TOKEN",
-	"RequestTimeTooSkewed":         "correct the clock of this node",
-	"PermanentRedirect":            "the bucket is in another region: set AWS_REGION",
-	"AuthorizationHeaderMalformed": "the bucket is in another region: set AWS_REGION",
+	"AccessDenied":                       "grant s3:ListBucket and s3:GetObject on it, and kms:Decrypt on its key if it has one",
+	"Forbidden":                          "grant s3:ListBucket and s3:GetObject on it",
+	"InvalidAccessKeyId":                 "check AWS_ACCESS_KEY_ID",
+	"SignatureDoesNotMatch":              "check AWS_SECRET_ACCESS_KEY and the region",
+	"InvalidToken":                       "check AWS_SESSION_TOKEN",
+	"RequestTimeTooSkewed":               "correct the clock of this node",
+	"PermanentRedirect":                  "the bucket is in another region: set AWS_REGION",
+	"AuthorizationHeaderMalformed":       "the bucket is in another region: set AWS_REGION",
+	"IllegalLocationConstraintException": "the bucket is in another region: set AWS_REGION",
+}
+
+// locate puts the region that an answer names into the remedy.
+func locate(remedy string, err error) string {
+	var resp *smithyhttp.ResponseError
+	if !errors.As(err, &resp) || resp.Response == nil || resp.Response.Response == nil {
+		return remedy
+	}
+	if region := resp.Response.Header.Get("X-Amz-Bucket-Region"); region != "" {
+		return strings.Replace(remedy, "another region", "the region "+oneLine(region), 1)
+	}
+	return remedy
 }
 
 // storeError gives an error of the S3 client its class and a short text. Errors
@@ -79,7 +92,7 @@ func storeError(ctx context.Context, err error) error {
 		case s3conf.IsExpired(err):
 			return fmt.Errorf("%w: %w: %s", ErrStoreDenied, transfer.ErrCredentials, text)
 		case denied:
-			return fmt.Errorf("%w: %s; %s", ErrStoreDenied, text, remedy)
+			return fmt.Errorf("%w: %s; %s", ErrStoreDenied, text, locate(remedy, err))
 		case code == "NoSuchBucket":
 			return fmt.Errorf("%w: the store has no such bucket: %s", registry.ErrBroken, text)
 		case code == "NoSuchKey" || code == "NoSuchVersion" || code == "NotFound":
@@ -133,6 +146,8 @@ func storeStatusError(err error) error {
 			return fmt.Errorf("%w: it answers %d: %s", ErrStoreDenied, status, text)
 		case status == http.StatusPreconditionFailed:
 			return fmt.Errorf("%w: the object was overwritten after it was listed", ErrIntegrity)
+		case status == http.StatusMovedPermanently: // of a HEAD, which has no code
+			return fmt.Errorf("%w: it answers %d: %s; %s", ErrStoreDenied, status, text, locate(deniedCodes["PermanentRedirect"], err))
 		case status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= http.StatusInternalServerError || status < http.StatusBadRequest:
 			return throttled(fmt.Errorf("%w: it answers %d: %s", ErrStoreUnreachable, status, text), err)
 		case status >= http.StatusBadRequest:
