@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -146,4 +147,51 @@ func TestASignalAtAnyOperationIsNoFailure(t *testing.T) {
 		w.requireCurrent(model("two"))
 		require.Empty(t, entries(t, filepath.Join(w.root, ".staging")))
 	}
+}
+
+// TestATerminationAtAnyOperation ends the context, as SIGTERM does, before the
+// k-th operation, for every k there is. The run says so or has succeeded, and
+// what is published is whole and all that is left.
+func TestATerminationAtAnyOperation(t *testing.T) {
+	t.Parallel()
+	for _, durability := range []volume.Durability{volume.Durable, volume.Ephemeral} {
+		t.Run(string(durability), func(t *testing.T) {
+			t.Parallel()
+			outcomes := map[string]int{}
+			for k := 1; ; k++ {
+				w, opts := crashWorld(t, durability)
+				ended, err := w.terminatedAt(opts, k)
+				if !ended {
+					break
+				}
+				want := "one"
+				if err == nil {
+					want = "two" // once it publishes there is nothing to wait for
+				}
+				outcomes[want]++
+				require.NoError(t, w.holdsOneOf(want), "operation %d", k)
+				require.Empty(t, entries(t, filepath.Join(w.root, ".staging")), "operation %d", k)
+				require.NoFileExists(t, filepath.Join(w.root, fetcher.LeaseFile))
+			}
+			require.Greater(t, outcomes["one"], 30)
+			require.Greater(t, outcomes["two"], 20)
+		})
+	}
+}
+
+func (w *world) terminatedAt(opts fetcher.Options, k int) (ended bool, err error) {
+	w.t.Helper()
+	ctx, terminate := context.WithCancel(w.t.Context())
+	defer terminate()
+	var seen atomic.Int64
+	_, err = fetcher.Init(ctx, fetcher.WithStep(opts, func(string, string) error {
+		if seen.Add(1) == int64(k) {
+			terminate()
+		}
+		return nil
+	}))
+	if err != nil {
+		require.ErrorIs(w.t, err, context.Canceled, "operation %d", k)
+	}
+	return seen.Load() >= int64(k), err
 }

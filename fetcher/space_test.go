@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -93,6 +94,30 @@ func (w *world) fullAfter(ctx context.Context, opts fetcher.Options, k int) erro
 		return fmt.Errorf("with space again, %s: leaves %v: %w", where, left, err)
 	}
 	return nil
+}
+
+// TestADiskThatFillsUpInTheMiddleKeepsNothing: what an interrupted download
+// leaves for the next run would keep a full disk full.
+func TestADiskThatFillsUpInTheMiddleKeepsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put("llama/1", model("one"))
+	w.mustInit()
+	w.put("llama/2", heavy(1))
+	var writes atomic.Int64
+	opts := fetcher.WithSizes(w.options(), 8<<20, 1<<20, 1<<20)
+	opts.Connections = 1
+	opts = fetcher.WithWriteFault(opts, func(path string) error {
+		if writes.Add(1) > 20 { // of 1 MiB each
+			return &fs.PathError{Op: "write", Path: path, Err: syscall.ENOSPC}
+		}
+		return nil
+	})
+	w.requireUntouched(func() {
+		_, err := fetcher.Init(t.Context(), opts)
+		require.ErrorIs(t, err, fetcher.ErrNoSpace)
+	})
+	require.Empty(t, entries(t, filepath.Join(w.root, ".staging")))
 }
 
 // TestNothingIsPublishedBeforeItIsDurable looks at the order in which a durable

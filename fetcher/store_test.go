@@ -99,6 +99,32 @@ func TestADanglingLinkOfOursIsRepaired(t *testing.T) {
 	w.requireCurrent(model("one"))
 }
 
+// TestACurrentVersionThatVanishedIsBroughtBack: somebody has removed its folder,
+// or all of them, and the link still names it.
+func TestACurrentVersionThatVanishedIsBroughtBack(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		point  string
+		remove func(short string) string
+	}{
+		"TheSameIsWanted": {"llama/1", func(short string) string { return "versions/" + short }},
+		"AnotherIsWanted": {"llama/2", func(short string) string { return "versions/" + short }},
+		"AllAreGone":      {"llama/1", func(string) string { return "versions" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.put("llama/2", model("llama/2"))
+			w.put("llama/1", model("llama/1"))
+			short := w.mustInit().Manifest.Short()
+			require.NoError(t, os.RemoveAll(filepath.Join(w.root, tc.remove(short))))
+			w.point(tc.point)
+			require.False(t, w.mustInit().Reused)
+			w.requireCurrent(model(tc.point))
+			require.Empty(t, entries(t, filepath.Join(w.root, ".staging")))
+		})
+	}
+}
+
 func TestLinksInsideTheRootLeadNowhereElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
