@@ -32,8 +32,11 @@ func (s *scenario) lives(text string) {
 
 func (s *scenario) deniedMetric(resource string) {
 	s.t.Helper()
-	_, metrics := s.get("http://" + s.debug + "/metrics")
-	require.Contains(s.t, metrics, fmt.Sprintf("pilotlight_scaler_denied{namespace=%q,resource=%q} 1", s.ns, resource))
+	want := fmt.Sprintf("pilotlight_scaler_denied{namespace=%q,resource=%q} 1", s.ns, resource)
+	eventually(s.t, 30*time.Second, "the metric says what is denied", func() (string, bool) {
+		_, metrics := s.get("http://" + s.debug + "/metrics")
+		return metrics, strings.Contains(metrics, want)
+	})
 }
 
 // Without the right to read ScaledObjects nothing can be done: the programs are
@@ -121,8 +124,7 @@ func TestNoRightToLeases(t *testing.T) {
 	s.lives("a right is missing")
 	require.Zero(t, s.logged(r.process.Log, "Error retrieving lease lock"), "nor does client-go say it every second")
 	require.Nil(t, s.leader(r))
-	status, _ := s.get("http://" + r.debug + "/readyz")
-	require.Equal(t, http.StatusOK, status, "a standby is Ready")
+	s.ready("http://"+r.debug+"/readyz", r.process) // a standby is
 	s.giveBack()
 	require.Equal(t, r, s.awaitLeader(r))
 }

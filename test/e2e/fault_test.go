@@ -85,6 +85,36 @@ func TestOnePodHung(t *testing.T) {
 	l.stop()
 }
 
+// An engine that dies in a pod which has been warm for longer than a start may take
+// is started anew in place, and that takes longer than KEDA's cooldown. The pod is
+// waited for: it is no start that has failed.
+func TestAnEngineThatStartsAnewInItsPod(t *testing.T) {
+	t.Parallel()
+	s := play(t, options{
+		engine:  map[string]string{"SIM_START_DELAY": "12s"},
+		trigger: map[string]string{"coldStart": "12s", "startDeadline": "40s", "keepAlive": "5m"},
+	})
+	s.good(s.ask(t.Context(), 5))
+	s.await(1, 60*time.Second)
+	pod := s.pods()[0]
+	s.steady(1, time.Until(pod.CreationTimestamp.Add(75*time.Second)), "kept warm") // older than startDeadline, Ready for over a minute
+	pid, err := s.node.Pid(s.ns, pod.Name, "vllm")
+	require.NoError(t, err)
+	s.mark("the engine dies")
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	eventually(t, 30*time.Second, "the pod is not ready any more", func() (string, bool) {
+		_, ready := s.replicas()
+		return fmt.Sprint(ready), ready == 0
+	})
+	a := s.ask(t.Context(), 5)
+	s.good(a)
+	s.mark(fmt.Sprintf("it is back, after %v", a.took.Round(time.Second)))
+	s.await(1, 30*time.Second)
+	require.Equal(t, pod.Name, s.pods()[0].Name, "the same pod")
+	require.EqualValues(t, 1, s.pods()[0].Status.ContainerStatuses[0].RestartCount)
+	require.EqualValues(t, 1, s.line.most(), "and no other beside it")
+}
+
 func TestInitialCooldown(t *testing.T) {
 	t.Parallel()
 	s := play(t, options{replicas: 1, spec: map[string]any{"initialCooldownPeriod": int64(40)}})

@@ -69,7 +69,7 @@ spec:
         args: [serve, /models/current, --served-model-name, llama, --shutdown-timeout, "25"]
         env: [{name: SIM_START_DELAY, value: 2s}, {name: SIM_DECODE_INTERVAL, value: 20ms}]
         ports: [{name: http, containerPort: 8000}]
-        readinessProbe: {httpGet: {path: /health, port: http}, periodSeconds: 1, failureThreshold: 2}
+        readinessProbe: {httpGet: {path: /health, port: http}, periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 2}
         lifecycle: {preStop: {sleep: {seconds: 2}}}
         volumeMounts: [{name: models, mountPath: /models}]
 `
@@ -157,6 +157,10 @@ func (s *scenario) serves(text string) {
 		}
 		a := s.ask(s.t.Context(), 10)
 		return a.body, strings.Contains(a.body, text)
+	})
+	eventually(s.t, 60*time.Second, "the pods of the other version have gone", func() (string, bool) {
+		all, err := s.Client.CoreV1().Pods(s.ns).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app=llama"})
+		return fmt.Sprint(len(all.Items), err), err == nil && len(all.Items) == len(s.pods())
 	})
 	for range 5 {
 		a := s.ask(s.t.Context(), 10)

@@ -34,6 +34,7 @@ var replays = map[string]struct {
 	"TestAPIServerUnreachableForAMinute":                  {apart: "the API server is away"},
 	"TestAllPodsUnscrapable":                              {apart: "engines hang"},
 	"TestOnePodHung":                                      {apart: "an engine hangs"},
+	"TestAnEngineThatStartsAnewInItsPod":                  {apart: "an engine dies"},
 	"TestPausedIsLeftAlone":                               {apart: "somebody pauses it"},
 	"TestModelSwitchedByPointerAndRolledBackWhileServing": {apart: "rollouts replace its pods"},
 }

@@ -197,7 +197,7 @@ spec:
         image: fakevllm
         args: [serve, --served-model-name, llama, --shutdown-timeout, "25"]
         ports: [{name: http, containerPort: 8000}]
-        readinessProbe: {httpGet: {path: /health, port: http}, periodSeconds: 1, failureThreshold: 2}
+        readinessProbe: {httpGet: {path: /health, port: http}, periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 2}
         lifecycle: {preStop: {sleep: {seconds: 2}}}
 `
 

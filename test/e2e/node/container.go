@@ -23,6 +23,7 @@ import (
 const (
 	firstBackoff = time.Second
 	lastBackoff  = 10 * time.Second
+	noticed      = 200 * time.Millisecond // how long a container that has ended is seen as that
 )
 
 // container is a container of a pod that is being run.
@@ -84,7 +85,7 @@ func (c *container) messagePath() string {
 
 // runToEnd runs an init container until it succeeds.
 func (c *container) runToEnd(ctx context.Context) error {
-	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
+	for backoff := time.Duration(0); ; backoff = longer(backoff) {
 		code, err := c.once(ctx, nil)
 		switch {
 		case ctx.Err() != nil:
@@ -100,13 +101,13 @@ func (c *container) runToEnd(ctx context.Context) error {
 
 // keepRunning runs a container again whenever it ends.
 func (c *container) keepRunning(ctx context.Context) {
-	for backoff := firstBackoff; ctx.Err() == nil; backoff = min(2*backoff, lastBackoff) {
+	for backoff := time.Duration(0); ctx.Err() == nil; backoff = longer(backoff) {
 		probing, stop := context.WithCancel(ctx)
 		began := time.Now()
 		_, _ = c.once(ctx, func() { go c.probe(probing) }) // its state says how it ended
 		stop()
 		if time.Since(began) > time.Minute {
-			backoff = firstBackoff
+			backoff = 0
 		}
 		if c.rest(ctx, backoff) != nil {
 			return
@@ -114,11 +115,19 @@ func (c *container) keepRunning(ctx context.Context) {
 	}
 }
 
-// rest waits before a restart.
+func longer(backoff time.Duration) time.Duration {
+	return min(max(2*backoff, firstBackoff), lastBackoff)
+}
+
+// rest waits before a restart. The first comes as soon as the kubelet has noticed,
+// and is not called a crash loop.
 func (c *container) rest(ctx context.Context, backoff time.Duration) error {
 	c.mu.Lock()
 	if c.state.Terminated != nil {
-		c.last, c.state = c.state, waiting("CrashLoopBackOff")
+		c.last = c.state
+		if backoff > 0 {
+			c.state = waiting("CrashLoopBackOff")
+		}
 	}
 	c.restarts++
 	c.mu.Unlock()
@@ -126,7 +135,7 @@ func (c *container) rest(ctx context.Context, backoff time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return errEnded
-	case <-time.After(backoff):
+	case <-time.After(max(backoff, noticed)):
 		return nil
 	}
 }
@@ -206,7 +215,10 @@ func (c *container) set(state corev1.ContainerState, ready bool) {
 
 // stop ends the process: preStop's sleep, SIGTERM, and SIGKILL when ctx ends.
 func (c *container) stop(ctx context.Context) {
-	if l := c.spec.Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Sleep != nil {
+	c.mu.Lock()
+	runs := c.state.Running != nil
+	c.mu.Unlock()
+	if l := c.spec.Lifecycle; runs && l != nil && l.PreStop != nil && l.PreStop.Sleep != nil {
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Duration(l.PreStop.Sleep.Seconds) * time.Second):

@@ -14,7 +14,8 @@
 // secret and downwardAPI volumes are known.
 //
 // What is as on a real node: init containers in their order, native sidecars,
-// restarts with a back-off (shorter: 1 s to 10 s), startup, readiness and liveness
-// probes by HTTP, termination messages, preStop sleeps, the grace period, and the
-// conditions and container states that controllers read.
+// restarts, the first at once and then with a back-off (shorter: 1 s to 10 s),
+// startup, readiness and liveness probes by HTTP, termination messages, preStop
+// sleeps, the grace period, and the conditions and container states that
+// controllers read.
 package node

@@ -85,9 +85,11 @@ func (p *pod) run(ctx context.Context) {
 		stop() // starts nothing more
 	})
 	p.change()
-	if err := p.start(running, &work); err != nil && ctx.Err() == nil && running.Err() == nil {
-		p.log.Error("the pod cannot be played", "error", err)
-	}
+	work.Go(func() { // an init container may be at work for long, and is ended with the pod
+		if err := p.start(running, &work); err != nil && ctx.Err() == nil && running.Err() == nil {
+			p.log.Error("the pod cannot be played", "error", err)
+		}
+	})
 	<-running.Done()
 	if ctx.Err() == nil {
 		p.terminate(ctx)
