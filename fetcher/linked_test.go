@@ -107,12 +107,12 @@ func isHead(r *http.Request) bool { return r.Method == http.MethodHead }
 
 func isSmallGet(r *http.Request) bool { return isGetObject(r) && !isRange(r) }
 
-// headFails fails the first HEAD of the shared shard, which the question for a
-// twin is, and leaves the rest to also.
+// headFails fails the first three HEADs of the shared shard, which the questions
+// for a twin are, and leaves the rest to also.
 func headFails(also func(*http.Request) fake.Fault) func(*http.Request) fake.Fault {
 	var heads atomic.Int64
 	return func(r *http.Request) fake.Fault {
-		if isHead(r) && strings.HasSuffix(r.URL.Path, sharedShard) && heads.Add(1) == 1 {
+		if isHead(r) && strings.HasSuffix(r.URL.Path, sharedShard) && heads.Add(1) <= 3 {
 			return fake.Fault{Status: http.StatusInternalServerError}
 		}
 		return also(r)
@@ -226,6 +226,30 @@ func TestALinkThatIsNotTakenOverGivesNoSpace(t *testing.T) {
 	require.ErrorIs(t, err, fetcher.ErrNoSpace)
 	require.Equal(t, gets, w.store.Count("GetObject"))
 	w.requireCurrent(tuned("one"))
+}
+
+// TestAFailedQuestionCostsNoDownload: a store that is busy for a moment, and
+// credentials that have run out.
+func TestAFailedQuestionCostsNoDownload(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]fake.Fault{
+		"Busy":    {Status: http.StatusServiceUnavailable},
+		"Expired": {Status: http.StatusBadRequest, Code: "ExpiredToken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, file := linkedWorld(t)
+			var asked atomic.Int64
+			require.NoError(t, w.sharing(t.Context(), func(r *http.Request) fake.Fault {
+				// The reason of a refused HEAD comes with a GET of one byte.
+				if (isHead(r) || isRange(r)) && asked.Add(1) <= 2 {
+					return fault
+				}
+				return fake.Fault{}
+			}))
+			require.EqualValues(t, 2, inodeOf(t, file).links, "it was linked")
+			w.requireCurrent(tuned("two"))
+		})
+	}
 }
 
 // TestFilesOfTwoNamesAreLeftAlone goes the other ways that a run may take with

@@ -12,10 +12,16 @@ import (
 
 	"github.com/pilotlight-dev/pilotlight/fetcher/checksum"
 	"github.com/pilotlight-dev/pilotlight/fetcher/transfer"
+	"github.com/pilotlight-dev/pilotlight/internal/retry"
 )
 
-// linkFrom is the smallest file worth a question to the store, in bytes.
-const linkFrom = 1 << 20
+const (
+	// linkFrom is the smallest file worth a question to the store, in bytes.
+	linkFrom = 1 << 20
+	// askTwin is how often the question is asked: one answer that fails would
+	// cost the download of a shard that is there, and its space a second time.
+	askTwin = 3
+)
 
 // twin is a file of another version that may be the same.
 type twin struct {
@@ -95,9 +101,17 @@ func (r *run) linkEqual(ctx context.Context, staged *staging, plan Plan) (map[st
 var errDiffers = errors.New("the content differs")
 
 func (r *run) linkOne(ctx context.Context, staged *staging, o Object, t twin) error {
-	facts, err := r.source.Facts(ctx, transfer.Object{Path: o.Path, Size: o.Size})
-	if err != nil {
+	var facts transfer.Facts
+	policy := retry.Policy{
+		Base: r.RetryBase, Max: r.RetryMax, Attempts: askTwin,
+		Retryable: func(err error) bool { return passes(err) || errors.Is(err, transfer.ErrCredentials) },
+	}
+	err := retry.Do(ctx, policy, func(ctx context.Context, _ int) (err error) {
+		facts, err = r.source.Facts(ctx, transfer.Object{Path: o.Path, Size: o.Size})
 		return err // the caller logs it with the object's name
+	})
+	if err != nil {
+		return err // as above
 	}
 	known := false
 	for _, s := range facts.Sums {
@@ -110,7 +124,7 @@ func (r *run) linkOne(ctx context.Context, staged *staging, o Object, t twin) er
 	name := path.Join(versionsDir, t.version, t.path)
 	got, err := store.sumFile(ctx, name, t.sum.Algorithm)
 	if err != nil {
-		return err // as above
+		return err // it names the file
 	}
 	if !got.Equal(t.sum) {
 		return fmt.Errorf("%w: %s has %s, its manifest says %s", errDiffers, name, got, t.sum)
