@@ -65,9 +65,11 @@ func requireSame(t *testing.T, want, got inode) {
 func linkedWorld(t *testing.T) (w *world, file string) {
 	t.Helper()
 	w = newWorld(t)
-	w.put("llama/1", tuned("one"))
-	first := w.mustInit()
 	w.put("llama/2", tuned("two"))
+	w.put("llama/1", tuned("one"))
+	w.durability = volume.Ephemeral
+	first := w.mustInit()
+	w.point("llama/2")
 	return w, filepath.Join(w.root, "versions", first.Manifest.Short(), sharedShard)
 }
 

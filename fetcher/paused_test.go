@@ -71,6 +71,7 @@ func TestAPausedRunLeavesWhatWasTakenOver(t *testing.T) {
 			t.Run(fmt.Sprintf("Resumed=%v/AtSmallFile%d", resumed, n), func(t *testing.T) {
 				w := newWorld(t)
 				w.put("llama/1", tuned("one"))
+				w.durability = volume.Ephemeral
 				if resumed {
 					ctx, kill := context.WithCancel(t.Context())
 					err := w.sharing(ctx, killedAt(10, isRange, kill, fake.Fault{Status: 503}))
