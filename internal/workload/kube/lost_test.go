@@ -82,6 +82,7 @@ func TestARightTakenAwayLater(t *testing.T) {
 func TestANewScaledObjectWithoutTheRight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var denied atomic.Bool
+		denied.Store(true) // so that no watch begins before we see it
 		s := denying(t, "scaledobjects", &denied, nil)
 		client, ok := s.opts.Dynamic.(*dynamicfake.FakeDynamicClient)
 		require.True(t, ok)
@@ -94,8 +95,10 @@ func TestANewScaledObjectWithoutTheRight(t *testing.T) {
 			open.Store(w)
 			return true, w, nil
 		})
+		denied.Store(false)
 		pass := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
-		pass(time.Second)
+		pass(time.Minute)
+		require.Empty(t, s.Denied())
 		unknown := workload.Ref{Namespace: "ai", Name: "qwen"}
 		_, err := s.Workload(t.Context(), unknown, "")
 		require.ErrorIs(t, err, workload.ErrNotFound)
