@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 	"github.com/pilotlight-dev/pilotlight/test/e2e/node"
 	"github.com/pilotlight-dev/pilotlight/test/e2e/plane"
 )
@@ -145,9 +145,9 @@ func build(ctx context.Context, dir string) error {
 // freeAddr finds a loopback address that nobody listens on.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	port, err := plane.FreePort(t.Context())
+	addr, err := freeport.Addr(t.Context())
 	require.NoError(t, err)
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	return addr
 }
 
 // eventually waits until a condition holds, and says what it last was.

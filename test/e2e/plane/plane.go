@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/pilotlight-dev/pilotlight/internal/freeport"
 )
 
 // Options say what to start.
@@ -118,7 +120,7 @@ func (p *Plane) prepare(ctx context.Context) error {
 		&p.ports.operatorProbe, &p.ports.operatorGRPC, &p.ports.adapter, &p.ports.adapterMetrics,
 	} {
 		var err error
-		if *port, err = FreePort(ctx); err != nil {
+		if *port, err = freeport.Port(ctx); err != nil {
 			return err
 		}
 	}
