@@ -65,7 +65,10 @@ func TestAClaimedNameFreezesWhatRuns(t *testing.T) {
 	r := newRig(t, Options{Triggers: claims{{Ref: llama, Metadata: m}, {Ref: workload.Ref{Namespace: "b", Name: "y"}, Metadata: m}}})
 	r.pods(2, 0)
 	so := object(nil)
-	require.Eventually(t, func() bool { r.hold(0); return len(r.scaler.Targets()) > 0 && r.scaler.Targets()[0].Error != "" || r.asked(t) }, soon, time.Millisecond)
+	require.Eventually(t, func() bool {
+		r.hold(0)
+		return len(r.scaler.Targets()) > 0 && r.scaler.Targets()[0].Error != "" || r.asked(t)
+	}, soon, time.Millisecond)
 	v, err := r.value(t, so)
 	require.NoError(t, err)
 	require.InDelta(t, 8, v, 0, "two replicas of four requests, idle as they are")
