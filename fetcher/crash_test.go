@@ -154,44 +154,46 @@ func TestASignalAtAnyOperationIsNoFailure(t *testing.T) {
 // what is published is whole and all that is left.
 func TestATerminationAtAnyOperation(t *testing.T) {
 	t.Parallel()
-	for _, durability := range []volume.Durability{volume.Durable, volume.Ephemeral} {
-		t.Run(string(durability), func(t *testing.T) {
-			t.Parallel()
-			outcomes := map[string]int{}
-			for k := 1; ; k++ {
-				w, opts := crashWorld(t, durability)
-				ended, err := w.terminatedAt(opts, k)
-				if !ended {
-					break
-				}
-				want := "one"
-				if err == nil {
-					want = "two" // once it publishes there is nothing to wait for
-				}
-				outcomes[want]++
-				require.NoError(t, w.holdsOneOf(want), "operation %d", k)
-				require.Empty(t, entries(t, filepath.Join(w.root, ".staging")), "operation %d", k)
-				require.NoFileExists(t, filepath.Join(w.root, fetcher.LeaseFile))
-			}
-			require.Greater(t, outcomes["one"], 30)
-			require.Greater(t, outcomes["two"], 20)
-		})
+	_, opts := crashWorld(t, volume.Durable) // which has all the operations of the other
+	var operations atomic.Int64
+	_, err := fetcher.Init(t.Context(), fetcher.WithStep(opts, func(string, string) error {
+		operations.Add(1)
+		return nil
+	}))
+	require.NoError(t, err)
+	require.Greater(t, operations.Load(), int64(50), "the seam must see the operations")
+	var group errgroup.Group
+	group.SetLimit(16)
+	for k := range operations.Load() {
+		w, opts := crashWorld(t, volume.Durable)
+		group.Go(func() error { return w.terminatedAt(t.Context(), opts, k+1) })
 	}
+	require.NoError(t, group.Wait())
 }
 
-func (w *world) terminatedAt(opts fetcher.Options, k int) (ended bool, err error) {
-	w.t.Helper()
-	ctx, terminate := context.WithCancel(w.t.Context())
+func (w *world) terminatedAt(ctx context.Context, opts fetcher.Options, k int64) error {
+	ctx, terminate := context.WithCancel(ctx)
 	defer terminate()
 	var seen atomic.Int64
-	_, err = fetcher.Init(ctx, fetcher.WithStep(opts, func(string, string) error {
-		if seen.Add(1) == int64(k) {
+	_, err := fetcher.Init(ctx, fetcher.WithStep(opts, func(string, string) error {
+		if seen.Add(1) == k {
 			terminate()
 		}
 		return nil
 	}))
+	want := "two" // once it publishes there is nothing to wait for
 	if err != nil {
-		require.ErrorIs(w.t, err, context.Canceled, "operation %d", k)
+		want = "one"
 	}
-	return seen.Load() >= int64(k), err
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("operation %d: %w", k, err)
+	}
+	if err := w.holdsOneOf(want); err != nil {
+		return fmt.Errorf("operation %d: %w", k, err)
+	}
+	left, err := filepath.Glob(filepath.Join(w.root, ".staging", "*"))
+	if _, held := os.Lstat(filepath.Join(w.root, fetcher.LeaseFile)); len(left) > 0 || held == nil {
+		return fmt.Errorf("operation %d: %w: it leaves %v, its lease %v", k, errMixed, left, held == nil)
+	}
+	return err
 }

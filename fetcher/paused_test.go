@@ -67,7 +67,7 @@ func TestAPausedRunThatIsOvertakenChangesNothing(t *testing.T) {
 func TestAPausedRunLeavesWhatWasTakenOver(t *testing.T) {
 	t.Parallel()
 	for _, resumed := range []bool{false, true} {
-		for n := range int64(5) {
+		for _, n := range []int64{0, 4} { // the first and the last of them
 			t.Run(fmt.Sprintf("Resumed=%v/AtSmallFile%d", resumed, n), func(t *testing.T) {
 				w := newWorld(t)
 				w.put("llama/1", tuned("one"))
