@@ -124,7 +124,7 @@ func (t *target) learn(w workload.Workload) coldstart.Quantiles {
 	template, youngest := "", time.Time{}
 	for i, p := range w.Pods {
 		pods[i] = coldstart.Pod{
-			Name: p.Name, Template: p.Template, Created: p.Created, Scheduled: p.Scheduled, Initialised: p.Initialised, Ready: p.ReadyAt,
+			Name: p.Name, Template: p.Template, Created: p.Created, Scheduled: p.Scheduled, Initialised: p.Initialised, Ready: p.ReadyAt, Lost: !p.LostAt.IsZero(),
 		}
 		if !p.Created.Before(youngest) {
 			template, youngest = p.Template, p.Created

@@ -259,20 +259,22 @@ func TestFirstSight(t *testing.T) {
 		said   time.Duration
 		usual  float64 // seconds, of three pods of another template that were watched; 0 = none
 		met    float64 // seconds old when first seen
+		lost   bool    // it was Ready before that, as the cluster says
 		ready  float64 // seconds old when Ready
 		starts int
 		reason string
 	}{
-		"HoursLate":       {2 * time.Minute, 0, 8 * hour, 6 * hour, 0, "a fleet that ran before we came, and was not Ready for a moment"},
-		"Plausible":       {2 * time.Minute, 0, 8 * hour, 300, 3, "the same, and nothing happened to it"},
-		"JustPlausible":   {2 * time.Minute, 0, 8 * hour, 1200, 3, "ten times what is configured"},
-		"Watched":         {2 * time.Minute, 0, 5, 6 * hour, 3, "a long start that we have seen all of"},
-		"SlowAsSaid":      {time.Hour, 0, 8 * hour, 6 * hour, 3, "who says an hour may need six"},
-		"SlowAsKnown":     {2 * time.Minute, hour, 8 * hour, 6 * hour, 3, "so may what took an hour before"},
-		"FasterThanKnown": {2 * time.Minute, 5, 8 * hour, 600, 3, "what is configured counts as well"},
-		"SaidInSeconds":   {5 * time.Second, 0, 8 * hour, 600, 3, "a node may have had to be made"},
-		"NotReadyWhenMet": {2 * time.Minute, 0, 6 * hour, 6*hour + 60, 0, "it may have been, before"},
-		"StartingWhenMet": {2 * time.Minute, 0, 1100, 1300, 3, "the scaler was restarted meanwhile"},
+		"HoursLate":       {2 * time.Minute, 0, 8 * hour, false, 6 * hour, 0, "a fleet that ran before we came, and was not Ready for a moment"},
+		"Plausible":       {2 * time.Minute, 0, 8 * hour, false, 300, 3, "the same, and nothing happened to it"},
+		"JustPlausible":   {2 * time.Minute, 0, 8 * hour, false, 1200, 3, "ten times what is configured"},
+		"Watched":         {2 * time.Minute, 0, 5, false, 6 * hour, 3, "a long start that we have seen all of"},
+		"SlowAsSaid":      {time.Hour, 0, 8 * hour, false, 6 * hour, 3, "who says an hour may need six"},
+		"SlowAsKnown":     {2 * time.Minute, hour, 8 * hour, false, 6 * hour, 3, "so may what took an hour before"},
+		"FasterThanKnown": {2 * time.Minute, 5, 8 * hour, false, 600, 3, "what is configured counts as well"},
+		"SaidInSeconds":   {5 * time.Second, 0, 8 * hour, false, 600, 3, "a node may have had to be made"},
+		"NotReadyWhenMet": {2 * time.Minute, 0, 6 * hour, false, 6*hour + 60, 0, "it may have been, before"},
+		"StartingWhenMet": {2 * time.Minute, 0, 1100, false, 1300, 3, "the scaler was restarted meanwhile"},
+		"LostWhenMet":     {2 * time.Minute, 0, 1100, true, 1300, 0, "what becomes Ready again was started long before"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -280,7 +282,7 @@ func TestFirstSight(t *testing.T) {
 			look := func(age float64, all []coldstart.Pod) {
 				for i := range all {
 					if all[i].Ready.Sub(epoch).Seconds() > age {
-						all[i].Ready = time.Time{}
+						all[i].Ready, all[i].Lost = time.Time{}, tc.lost
 					}
 				}
 				l.Observe(llama, all, epoch.Add(time.Duration(age)*time.Second))

@@ -27,8 +27,8 @@ const (
 func (l *Learner) meet(k Key, p Pod, now time.Time) {
 	e, id := l.entries[k], p.id()
 	switch {
-	case !p.Ready.IsZero() && !p.ready():
-		e.pods[id] = true // its times make no sense
+	case p.Lost, !p.Ready.IsZero() && !p.ready():
+		e.pods[id] = true // its start is over, or its times make no sense
 	case l.metByAnother(k, id), p.took(now) <= l.plausible(k, p.Template):
 		e.pods[id] = false
 	case e.said.Load() != 0:

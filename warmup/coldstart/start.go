@@ -14,6 +14,7 @@ const Longest = 24 * time.Hour
 type Pod struct {
 	Name, Template                         string
 	Created, Scheduled, Initialised, Ready time.Time
+	Lost                                   bool // it was Ready before, and is not
 }
 
 // id tells a pod from one of the same name before it.
