@@ -139,6 +139,9 @@ func storeStatusError(err error) error {
 	if s := err.Error(); strings.Contains(s, "get identity") || strings.Contains(s, "get credentials") || strings.Contains(s, "sign request") {
 		return fmt.Errorf("%w: %w: %s; give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the pod a role", ErrStoreDenied, transfer.ErrCredentials, text)
 	}
+	if errors.Is(err, s3conf.ErrElsewhere) {
+		return fmt.Errorf("%w: %s; give that host as the endpoint, or set AWS_REGION", ErrStoreDenied, text)
+	}
 	var resp *smithyhttp.ResponseError
 	if errors.As(err, &resp) {
 		switch status := resp.HTTPStatusCode(); {

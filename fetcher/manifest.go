@@ -15,8 +15,8 @@ const (
 	manifestVersion = 1
 	metaDir         = ".pilotlight"
 	manifestPath    = metaDir + "/manifest.json"
-	shortDigits     = 12       // of the digest, in a folder's name
-	maxManifest     = 64 << 20 // bytes; 200,000 objects take about 40 MiB
+	shortDigits     = 12        // of the digest, in a folder's name
+	maxManifest     = 320 << 20 // bytes; 200,000 objects take about 40 MiB, with keys of 1,024 bytes 260
 )
 
 // Object is one file of a version.

@@ -81,6 +81,22 @@ func TestABucketInAnotherRegionIsNamedAsSuch(t *testing.T) {
 	}
 }
 
+// Nobody follows a store to another host, and it is said at once.
+func TestAStoreThatSendsElsewhereIsNamedAsSuch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.put("llama/1", shards("one"))
+	other := httptest.NewServer(w.store)
+	t.Cleanup(other.Close)
+	ts := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		http.Redirect(rw, r, other.URL+r.URL.RequestURI(), http.StatusTemporaryRedirect)
+	}))
+	t.Cleanup(ts.Close)
+	w.url = ts.URL
+	requireOneLine(t, w, other.Listener.Addr().String()+"; give that host as the endpoint")
+	require.Zero(t, w.store.Count("ListObjectsV2"))
+}
+
 func TestAClockThatTheStoreRefusesIsNamedAsSuch(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"StoreAhead": time.Hour, "StoreBehind": -time.Hour} {

@@ -127,6 +127,9 @@ var (
 	// ErrEndpoint marks an endpoint that is not the http(s) URL of a host. It
 	// wraps ErrConfig.
 	ErrEndpoint = fmt.Errorf("%w: bad S3 endpoint", ErrConfig)
+	// ErrElsewhere marks an answer that sends the request to another host, where it
+	// does not go.
+	ErrElsewhere = errors.New("the store sends requests to another host")
 )
 
 // Validate reports settings that cannot work, without any network traffic.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
 	"github.com/stretchr/testify/require"
 
@@ -157,4 +159,49 @@ func TestExpiredCredentialsAreAskedForAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "x", read(t, resp))
 	require.EqualValues(t, 2, asked.Load())
+}
+
+// A redirect to another host is not followed: the customer's key would go with it.
+func TestNothingGoesToAnotherHost(t *testing.T) {
+	var reached atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	t.Cleanup(other.Close)
+	var moved atomic.Int32
+	store := fake.New(fake.Options{})
+	store.PutObject("bucket", "key", []byte("data"), fake.PutOptions{})
+	for name, to := range map[string]func(own string) string{
+		"ToAnother": func(string) string { return other.URL },
+		"ToItself":  func(own string) string { return own },
+	} {
+		t.Run(name, func(t *testing.T) {
+			moved.Store(0)
+			var own string
+			ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if moved.Add(1) == 1 || name == "ToAnother" {
+					http.Redirect(w, r, to(own)+r.URL.RequestURI(), http.StatusTemporaryRedirect)
+					return
+				}
+				store.ServeHTTP(w, r)
+			}))
+			t.Cleanup(ts.Close)
+			own = ts.URL
+			conf := s3conf.Options{Endpoint: ts.URL, AccessKeyID: testID, SecretAccessKey: testKey}
+			if name == "ToAnother" {
+				conf.CustomerKey = "0123456789abcdef0123456789abcdef"
+			}
+			c, err := s3conf.New(t.Context(), conf)
+			require.NoError(t, err)
+			resp, err := c.Do(t.Context(), s3conf.Get{Bucket: "bucket", Key: "key"})
+			if name == "ToItself" {
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				return
+			}
+			require.ErrorIs(t, err, s3conf.ErrElsewhere)
+			require.ErrorContains(t, err, other.Listener.Addr().String(), "it is named")
+			_, err = c.HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key")})
+			require.ErrorIs(t, err, s3conf.ErrElsewhere)
+			require.Zero(t, reached.Load())
+		})
+	}
 }

@@ -199,11 +199,27 @@ func httpClient(opts Options, roots *x509.CertPool) *awshttp.BuildableClient {
 		t.DisableCompression = true
 		t.TLSClientConfig.RootCAs = roots
 		proxy := opts.Proxy.ProxyFunc()
-		t.Proxy = func(r *http.Request) (*url.URL, error) { return proxy(r.URL) }
+		t.Proxy = func(r *http.Request) (*url.URL, error) {
+			if err := sameHost(r); err != nil {
+				return nil, err
+			}
+			return proxy(r.URL)
+		}
 		if opts.IgnoreTLS {
 			t.TLSClientConfig.InsecureSkipVerify = true
 		}
 	})
+}
+
+// sameHost refuses a request that an answer has redirected to another host: net/http
+// takes Authorization off it, so that it would be refused there, but not the
+// customer's key. The SDK's client has its own idea of redirects; its transport asks
+// for each request's proxy before it connects.
+func sameHost(r *http.Request) error {
+	if r.Response == nil || r.Response.Request == nil || r.Response.Request.URL.Host == r.URL.Host {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrElsewhere, r.URL.Host)
 }
 
 // expiredCodes are the errors of credentials that ran out under way; the SDK
