@@ -202,3 +202,22 @@ func TestReasonsHaveWords(t *testing.T) {
 	require.Len(t, texts, len(declared), "no two say the same")
 	require.Empty(t, Reason("other").Text())
 }
+
+// What keeps the law from being asked keeps the replicas as they are, within the
+// bounds, and pretends nothing where there are none.
+func TestFreeze(t *testing.T) {
+	at := epoch.Add(-time.Hour)
+	in := Sample{Replicas: 2, Pods: []Pod{{Created: at, ReadyAt: at}, {Created: at}, {Created: at, Terminating: true}}}
+	d := Freeze(base(), in, epoch)
+	require.True(t, d.Known && d.Active)
+	require.Equal(t, 2, d.Replicas)
+	require.InDelta(t, 8, d.Value, 0)
+	require.Equal(t, ReasonUnknown, d.Reason)
+	require.Equal(t, 1, d.Terms.Ready)
+	require.Equal(t, 1, d.Terms.Starting)
+	c := base()
+	c.MaxReplicas = 1
+	require.Equal(t, 1, Freeze(c, in, epoch).Replicas)
+	require.False(t, Freeze(base(), Sample{}, epoch).Known, "none: nothing to keep")
+	require.False(t, Freeze(base(), Sample{Replicas: -1}, epoch).Known)
+}
