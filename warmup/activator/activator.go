@@ -115,11 +115,12 @@ func (a *Activator) refresh(ctx context.Context) error {
 	changed := false
 	for _, w := range all {
 		p, isNew, err := a.poolFor(w)
-		if err != nil {
-			faults = append(faults, fmt.Sprintf("%s: %v", w.Ref, err))
-		}
-		if p == nil {
+		switch {
+		case err != nil && p == nil:
+			faults = append(faults, fmt.Sprintf("%s: not routed to: %v", w.Ref, err))
 			continue
+		case err != nil:
+			faults = append(faults, fmt.Sprintf("%s: served on by its former trigger: %v", w.Ref, err))
 		}
 		changed = changed || isNew
 		seen[w.Ref] = true
@@ -145,7 +146,7 @@ func (a *Activator) refresh(ctx context.Context) error {
 		b.transport.CloseIdleConnections()
 	}
 	if fresh && text != "" {
-		a.opts.Logger.Warn("not routed to", "targets", text)
+		a.opts.Logger.Warn("faults in what is routed to", "targets", text)
 	}
 	select {
 	case <-a.listed:
@@ -158,21 +159,27 @@ func (a *Activator) refresh(ctx context.Context) error {
 // poolFor returns the pool of a workload with its trigger up to date, and
 // whether what it is routed by has changed. With a trigger that cannot be read the
 // former one stands, if there was one: an edit with a slip in it does not take away
-// a model that is being served. a.mu is held.
+// a model that is being served. Its names are anybody's who claims them with a
+// trigger that can be read (newRoutes). a.mu is held.
 func (a *Activator) poolFor(w workload.Workload) (p *pool, changed bool, err error) {
 	p = a.pools[w.Ref]
 	if p != nil && maps.Equal(p.metadata, w.Metadata) {
-		return p, false, nil
+		changed, p.stale = p.stale, false
+		return p, changed, nil
 	}
 	t, err := trigger.Parse(w.Metadata)
-	if err != nil {
-		return p, false, err
+	switch {
+	case err != nil && (p == nil || len(w.Metadata) == 0):
+		return nil, false, err
+	case err != nil:
+		changed, p.stale = !p.stale, true
+		return p, changed, err
 	}
 	if p == nil {
 		p = newPool(w.Ref, a)
 		a.pools[w.Ref] = p
 	}
-	p.metadata = maps.Clone(w.Metadata)
+	p.metadata, p.stale = maps.Clone(w.Metadata), false
 	p.configure(t)
 	return p, true, nil
 }

@@ -554,12 +554,41 @@ func TestABadEditKeepsTheRoute(t *testing.T) {
 	time.Sleep(10 * time.Millisecond)
 	r.set(t, bad) // it would be gone by now
 	require.Equal(t, http.StatusOK, r.post(t.Context(), "/v1/chat/completions", ask).status, "at the pods that there are now")
+	require.Contains(t, log.String(), "ai/llama: served on by its former trigger")
 	require.Contains(t, log.String(), "targetRequests")
 	r.set(t, good)
 	r.set(t)
 	time.Sleep(10 * time.Millisecond)
 	r.set(t)
 	require.Equal(t, http.StatusNotFound, r.post(t.Context(), "/v1/chat/completions", ask).status, "that there is none any more is another matter")
+}
+
+// A name that a trigger which cannot be read any more still serves is anybody's who
+// claims it with one that can, and comes back when the other goes.
+func TestABadEditGivesItsNamesAway(t *testing.T) {
+	r := newRig(t, Options{Linger: time.Nanosecond})
+	model := func(name string) workload.Ref { return workload.Ref{Namespace: "ai", Name: name} }
+	a, b := podAt(t, "a", serve(t, &echo{})), podAt(t, "b", serve(t, &echo{}))
+	good := target(llama, nil, a)
+	bad := target(llama, map[string]string{"modelName": "old", "targetRequests": "many"}, a)
+	heir := target(model("heir"), map[string]string{"modelName": "llama"}, b)
+	other := target(model("other"), map[string]string{"modelName": "llama"}, b)
+	status := func(all ...workload.Workload) int {
+		r.set(t, all...)
+		time.Sleep(time.Millisecond) // longer than it lingers
+		r.set(t, all...)
+		return r.post(t.Context(), "/v1/chat/completions", ask).status
+	}
+	require.Equal(t, http.StatusOK, status(good))
+	require.Equal(t, http.StatusOK, status(bad))
+	require.Equal(t, http.StatusOK, status(bad, heir))
+	require.Same(t, r.pools[heir.Ref], r.routes.Load().models["llama"])
+	require.Equal(t, http.StatusConflict, status(bad, heir, other), "two that can be read")
+	require.Equal(t, http.StatusOK, status(bad))
+	require.Equal(t, http.StatusConflict, status(good, heir))
+	none := target(llama, nil, a)
+	none.Metadata = nil
+	require.Equal(t, http.StatusNotFound, status(none), "without any trigger there is no target")
 }
 
 func TestBrokenSourceKeepsTheTargets(t *testing.T) {

@@ -22,6 +22,7 @@ type pool struct {
 	ref      workload.Ref
 	act      *Activator
 	metadata map[string]string // as last configured; guarded by the activator's lock
+	stale    bool              // the present metadata cannot be read; guarded likewise
 	absent   time.Time         // since when the Source has not listed it; the same
 
 	mu      sync.Mutex

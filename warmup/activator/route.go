@@ -78,7 +78,7 @@ type routes struct {
 
 func newRoutes(pools []*pool) *routes {
 	r := &routes{models: map[string]*pool{}, prefixes: map[string]*pool{}}
-	for _, p := range pools {
+	for _, p := range slices.Concat(readable(pools, true), readable(pools, false)) {
 		t := p.settings()
 		for _, name := range append([]string{t.ModelName}, t.ModelAliases...) {
 			claim(r.models, name, p)
@@ -104,11 +104,22 @@ func newRoutes(pools []*pool) *routes {
 	return r
 }
 
+// readable are the pools whose present trigger can be read, or those where it
+// cannot.
+func readable(pools []*pool, can bool) []*pool {
+	return slices.DeleteFunc(slices.Clone(pools), func(p *pool) bool { return p.stale == can })
+}
+
+// claim gives a name to a pool, or to nobody if several claim it; a pool whose
+// trigger cannot be read any more comes last, and gives way.
 func claim(m map[string]*pool, name string, p *pool) {
 	if name == "" {
 		return
 	}
 	if other, taken := m[name]; taken && other != p {
+		if p.stale && (other == nil || !other.stale) {
+			return
+		}
 		p = nil
 	}
 	m[name] = p

@@ -42,7 +42,8 @@ func describe(ref workload.Ref, so *unstructured.Unstructured) workload.Workload
 }
 
 // own is the metadata of a ScaledObject's first trigger of ours, nil without
-// one, and whether there is no other trigger.
+// one, and whether there is no other trigger. Ours has one of the two keys that
+// every trigger of ours has: with a slip in the other it is ours all the same.
 func own(so *unstructured.Unstructured) (metadata map[string]string, sole bool) {
 	v, _, _ := unstructured.NestedFieldNoCopy(so.Object, "spec", "triggers")
 	triggers, _ := v.([]any)
@@ -52,8 +53,11 @@ func own(so *unstructured.Unstructured) (metadata map[string]string, sole bool) 
 		if !ok || (fields["type"] != "external" && fields["type"] != "external-push") {
 			continue
 		}
-		if metadata, _, _ = unstructured.NestedStringMap(fields, "metadata"); metadata["targetRequests"] != "" {
-			return metadata, sole
+		metadata, _, _ = unstructured.NestedStringMap(fields, "metadata")
+		for _, key := range []string{"targetRequests", "modelName"} {
+			if _, ours := metadata[key]; ours {
+				return metadata, sole
+			}
 		}
 	}
 	return nil, sole

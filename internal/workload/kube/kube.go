@@ -60,8 +60,9 @@ type Source struct {
 	mu         sync.Mutex
 	namespaces map[string]*pods
 	selectors  map[workload.Ref]selector
-	renewing   chan struct{}           // holds one for each selector that is read again
-	leftOut    map[workload.Ref]string // why, as last said
+	overrides  map[workload.Ref]labels.Selector // of triggers, the last that could be parsed
+	renewing   chan struct{}                    // holds one for each selector that is read again
+	leftOut    map[workload.Ref]string          // why, as last said
 }
 
 // New returns a Source whose watches end with ctx. It does not wait for them:
@@ -74,7 +75,7 @@ func New(ctx context.Context, opts Options) *Source {
 	objects := factory.ForResource(ScaledObjects)
 	s := &Source{
 		opts: opts, ctx: ctx, objects: objects.Lister(), synced: objects.Informer().HasSynced,
-		namespaces: map[string]*pods{}, selectors: map[workload.Ref]selector{}, renewing: make(chan struct{}, selectorsAtOnce), leftOut: map[workload.Ref]string{},
+		namespaces: map[string]*pods{}, selectors: map[workload.Ref]selector{}, overrides: map[workload.Ref]labels.Selector{}, renewing: make(chan struct{}, selectorsAtOnce), leftOut: map[workload.Ref]string{},
 		troubles: troubles{log: opts.Logger},
 	}
 	// Neither call fails on an informer that has not been started.

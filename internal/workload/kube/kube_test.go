@@ -187,6 +187,52 @@ func TestAllListsOnlyOurTriggers(t *testing.T) {
 	require.Empty(t, all)
 }
 
+// An edit with a slip in it does not make a target anybody else's: it is still
+// listed, with its pods, and with what it says.
+func TestASlipInATriggerLosesNoTarget(t *testing.T) {
+	for name, metadata := range map[string]map[string]any{
+		"NoNumber":     {"targetRequests": "many", "modelName": "llama"},
+		"Misspelt":     {"targetRequest": "4", "modelName": "llama"},
+		"Empty":        {"targetRequests": "", "modelName": "llama"},
+		"OtherIsAway":  {"targetRequests": "4"},
+		"PodSelector":  {"targetRequests": "4", "modelName": "llama", "podSelector": "app in (llama"},
+		"ItIsAForeign": {"metricName": "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			object := func(metadata map[string]any) *unstructured.Unstructured {
+				so := scaledObject(map[string]any{
+					"scaleTargetRef": map[string]any{"name": "vllm"},
+					"triggers":       []any{map[string]any{"type": "external-push", "metadata": metadata}},
+				})
+				return so
+			}
+			s := cluster(t, object(map[string]any{"targetRequests": "4", "modelName": "llama", "podSelector": "app in (llama)"}), nil, pod("a", func(*corev1.Pod) {}))
+			listed := func() []workload.Workload {
+				all, err := s.All(t.Context())
+				require.NoError(t, err)
+				return all
+			}
+			require.Eventually(t, func() bool { all := listed(); return len(all) == 1 && len(all[0].Pods) == 1 }, 30*time.Second, time.Millisecond)
+			edited := object(metadata)
+			edited.SetGeneration(2)
+			_, err := s.opts.Dynamic.Resource(ScaledObjects).Namespace("ai").Update(t.Context(), edited, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				so, err := s.object(llama)
+				return err == nil && so.GetGeneration() == 2
+			}, 30*time.Second, time.Millisecond)
+			if name == "ItIsAForeign" {
+				require.Empty(t, listed())
+				return
+			}
+			all := listed()
+			require.Len(t, all, 1)
+			require.Len(t, all[0].Pods, 1)
+		})
+	}
+}
+
 func TestWorkloadErrors(t *testing.T) {
 	target := map[string]any{"scaleTargetRef": map[string]any{"name": "vllm"}}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "deployments/scale"}, "vllm", nil)

@@ -43,11 +43,7 @@ type selector struct {
 // the API server cannot be asked whose they are.
 func (s *Source) selector(ctx context.Context, ref workload.Ref, so *unstructured.Unstructured, override string) (labels.Selector, error) {
 	if override != "" {
-		sel, err := labels.Parse(override)
-		if err != nil {
-			return nil, fmt.Errorf("podSelector of %s: %w", ref, err)
-		}
-		return sel, nil
+		return s.override(ref, override)
 	}
 	target, generation, now := targetOf(so), so.GetGeneration(), time.Now()
 	s.mu.Lock()
@@ -67,6 +63,24 @@ func (s *Source) selector(ctx context.Context, ref workload.Ref, so *unstructure
 		return known, nil
 	}
 	return s.readSelector(ctx, ref, target, generation)
+}
+
+// override parses the selector of a trigger. The last one of the ScaledObject that
+// could be parsed stands in for one that cannot.
+func (s *Source) override(ref workload.Ref, text string) (labels.Selector, error) {
+	sel, err := labels.Parse(text)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	former, ok := s.overrides[ref]
+	switch {
+	case err == nil:
+		s.overrides[ref] = sel
+	case ok:
+		return former, nil
+	default:
+		return nil, fmt.Errorf("podSelector of %s: %w", ref, err)
+	}
+	return sel, nil
 }
 
 // renew reads a selector again. That the target is not there any more is the end

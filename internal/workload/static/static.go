@@ -11,10 +11,11 @@
 //	  maxReplicaCount: 4
 //	  cooldownPeriod: 30                # seconds; what KEDA adds to the last replica's hold
 //	  tolerance: 0                      # of the HPA
-//	  replicas: 1                       # what is asked for; default: the number of pods
+//	  replicas: 1                       # default: the number of pods
 //	  metadata: {targetRequests: "4", modelName: llama}
 //	  pods:
 //	  - {name: llama-1, host: 127.0.0.1, port: 8001, created: 2026-01-02T03:04:05Z, readyAt: 2026-01-02T03:05:35Z}
+//	  - {name: llama-2, host: 127.0.0.1, port: 8002, created: 2026-01-02T03:04:05Z, lostAt: 2026-01-02T05:00:00Z} # was Ready until then
 package static
 
 import (
