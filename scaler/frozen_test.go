@@ -86,6 +86,28 @@ func TestAClaimedNameFreezesWhatRuns(t *testing.T) {
 	}, soon, time.Millisecond, "at zero there is nothing to keep")
 }
 
+// Nor does a rollout meanwhile add what it has more for a while.
+func TestARolloutUnderAClaimedNameAddsNothing(t *testing.T) {
+	m := map[string]string{"targetRequests": "1", "modelName": "llama"}
+	r := newRig(t, Options{Triggers: claims{{Ref: llama, Metadata: m}, {Ref: workload.Ref{Namespace: "b", Name: "y"}, Metadata: m}}})
+	r.scaler.opts.Workloads = asking{r.cluster, func() (int, error) { return 2, nil }}
+	r.pods(2, 0)
+	so := object(nil)
+	frozen := func() bool {
+		_, err := r.value(t, so)
+		return err == nil && r.scaler.Targets()[0].Error != ""
+	}
+	require.Eventually(t, func() bool { r.hold(0); return frozen() }, soon, time.Millisecond)
+	for _, n := range []int{3, 1, 4} {
+		r.pods(n, 0)
+		before := time.Now()
+		require.Eventually(t, func() bool { return r.scaler.Targets()[0].DecidedAt.After(before) }, soon, time.Millisecond)
+		v, err := r.value(t, so)
+		require.NoError(t, err)
+		require.InDelta(t, 8, v, 0, "with %d pods", n)
+	}
+}
+
 // asked asks once, so that the target is looked at, and says that nothing is known.
 func (r *rig) asked(t *testing.T) bool {
 	t.Helper()

@@ -47,7 +47,9 @@ func (t *target) sample(ctx context.Context, w workload.Workload) policy.Sample 
 		read = time.Now()
 	}
 	t.remember(w, in)
-	in.Asked = t.asked(ctx, in)
+	if unreadable(in.Pods) {
+		in.Asked = t.asked(ctx, in.Replicas, t.state.LastReplicas)
+	}
 	t.meter.count(w, in, readings)
 	in.Traffic = t.meter.total
 	if t.demands != nil {
@@ -64,12 +66,12 @@ const (
 	askedWithin = time.Second
 )
 
-// asked finds out how many replicas the scale target asks for where that matters:
-// no Ready pod can be read, so that the replicas are to stay as they are, and there
-// are more or fewer pods than were wanted last.
-func (t *target) asked(ctx context.Context, in policy.Sample) policy.Count {
+// asked finds out how many replicas the scale target asks for. That matters where
+// the replicas are to stay as they are, and there are more or fewer pods than were
+// wanted last.
+func (t *target) asked(ctx context.Context, pods, wanted int) policy.Count {
 	asker, ok := t.opts.Workloads.(Asker)
-	if !ok || in.Replicas == t.state.LastReplicas || !unreadable(in.Pods) {
+	if !ok || pods == wanted {
 		return policy.Count{}
 	}
 	if time.Since(t.askedAt) < askedFor {

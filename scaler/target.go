@@ -193,7 +193,7 @@ func (t *target) decide(ctx context.Context, out *outcome) error {
 	}
 	out.Workload, out.frozen = w, false
 	if out.conflict = t.names.problem(t.key.Ref); out.conflict != "" && t.trigger.DemandFrom == trigger.DemandActivator {
-		t.freeze(w, out)
+		t.freeze(ctx, w, out)
 		return &trigger.Faults{List: []trigger.Fault{{Key: "modelName", Problem: out.conflict}}}
 	}
 	if err := t.trigger.CheckBounds(trigger.Bounds{MinReplicas: w.MinReplicas, SoleTrigger: w.SoleTrigger}); err != nil {
@@ -226,8 +226,8 @@ func (t *target) decide(ctx context.Context, out *outcome) error {
 
 // freeze keeps the replicas of a target whose name another has come to claim: what
 // runs is in use, and an error would not keep KEDA from taking it to zero.
-func (t *target) freeze(w workload.Workload, out *outcome) {
-	in := policy.Sample{Replicas: w.Replicas}
+func (t *target) freeze(ctx context.Context, w workload.Workload, out *outcome) {
+	in := policy.Sample{Replicas: w.Replicas, Asked: t.asked(ctx, w.Replicas, out.Replicas)}
 	for _, p := range w.Pods {
 		in.Pods = append(in.Pods, policy.Pod{Created: p.Created, LostAt: p.LostAt, ReadyAt: p.ReadyAt, Terminating: p.Terminating})
 	}

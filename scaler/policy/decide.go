@@ -27,7 +27,7 @@ func Decide(c Config, state State, in Sample, now time.Time) (Decision, State) {
 	}
 	t.Load = load(c, s, v, in, now)
 	noteLoad(s, v, in, t.Load, now)
-	t.Stalled = noteTokens(s, before, v, in, t.Load, now)
+	t.Stalled = noteTokens(s, before, v, in, counted(c, s, v, in, now)+in.Demand.Held, now)
 	t.Residence = s.Rates.residence()
 	t.Arrivals, t.Offered = offered(s, v, in, t.Load, now)
 	t.Projected = lookahead(c, s, in, t.Offered, now)

@@ -99,16 +99,21 @@ func (v *view) add(p *Pod) {
 //	0 running, gauges settled, a WebSocket in flight       -> 1
 //	one of two pods unreadable, last seen at 4; 6 running  -> 10
 func load(c Config, s *State, v view, in Sample, now time.Time) float64 {
-	engines := v.running + v.waiting + v.lastUnread
-	fresh := s.DispatchAt.IsZero() || now.Sub(s.DispatchAt) < gaugeLag(c)
-	switch {
-	case !in.Demand.Known || v.ready == 0:
-	case fresh:
-		engines = max(engines, in.Demand.InFlight)
-	default:
+	engines := counted(c, s, v, in, now)
+	if in.Demand.Known && v.ready > 0 {
 		engines = max(engines, min(in.Demand.InFlight, 1))
 	}
 	return engines + in.Demand.Held
+}
+
+// counted is the part of the load that engines count, or will.
+func counted(c Config, s *State, v view, in Sample, now time.Time) float64 {
+	engines := v.running + v.waiting + v.lastUnread
+	fresh := s.DispatchAt.IsZero() || now.Sub(s.DispatchAt) < gaugeLag(c)
+	if in.Demand.Known && fresh && v.ready > 0 {
+		engines = max(engines, in.Demand.InFlight)
+	}
+	return engines
 }
 
 func gaugeLag(c Config) time.Duration {
@@ -280,10 +285,11 @@ func noGrowthWhileStalled(s *State, a answer, stalled bool) answer {
 }
 
 // noteTokens (rule 12) reports whether the engines have made no token for
-// StallAfter although there was load all the while.
-func noteTokens(s *State, before Traffic, v view, in Sample, load float64, now time.Time) bool {
+// StallAfter although they had work all the while: requests that they count, or
+// that wait for a place. An open connection asks for none.
+func noteTokens(s *State, before Traffic, v view, in Sample, work float64, now time.Time) bool {
 	moved := !in.Traffic.TokensKnown || in.Traffic.Tokens != before.Tokens
-	if moved || load == 0 || v.ready == 0 || s.TokensAt.IsZero() {
+	if moved || work == 0 || v.ready == 0 || s.TokensAt.IsZero() {
 		s.TokensAt = now
 	}
 	return now.Sub(s.TokensAt) > StallAfter
