@@ -38,13 +38,12 @@ func TestARolloutWhileNothingCanBeReadAddsNothing(t *testing.T) {
 	r.pods(2, 5)
 	so := object(map[string]string{"staleAfter": "1s"})
 	require.Eventually(t, func() bool { r.hold(0); v, err := r.value(t, so); return err == nil && v == 8 }, soon, time.Millisecond)
-	r.set(func(c *cluster) { clear(c.readings) })
+	r.blind(2)
 	blind := false
 	for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end) || !blind; time.Sleep(10 * time.Millisecond) {
 		n := <-spec
 		spec <- n
-		r.pods(n+1, 0)
-		r.set(func(c *cluster) { clear(c.readings) })
+		r.blind(n + 1)
 		r.hold(0)
 		v, err := r.value(t, so)
 		if err != nil {
@@ -128,7 +127,7 @@ func TestTheStateOfAnEditedTriggerIsTheNewOnes(t *testing.T) {
 	all := r.scaler.all()
 	require.Len(t, all, 2)
 	slices.SortFunc(all, func(a, b *target) int { return int(a.used.Load() - b.used.Load()) })
-	all[0].used.Store(0)
+	all[0].used.Store(all[1].used.Load() - 1)
 	stuck := *all[0].latest.Load()
 	stuck.Terms.Ready, stuck.Terms.Starting, stuck.failedAt, stuck.failure = 0, 1, time.Now(), workload.FailurePointer
 	for range 100 {

@@ -81,19 +81,29 @@ func (c *cluster) set(change func(*cluster)) {
 // pods gives llama n Ready pods at 10.0.0.1, 10.0.0.2, ... with running
 // requests on the first.
 func (c *cluster) pods(n int, running float64) {
+	c.set(func(c *cluster) { c.give(n, running) })
+}
+
+// blind gives llama n Ready pods that cannot be read.
+func (c *cluster) blind(n int) {
 	c.set(func(c *cluster) {
-		w := c.workloads[llama]
-		w.Pods, w.Replicas = nil, n
-		for i := range n {
-			host := net.IPv4(10, 0, 0, byte(i+1)).String()
-			w.Pods = append(w.Pods, workload.Pod{Name: host, Host: host, Created: time.Now().Add(-time.Hour), ReadyAt: time.Now().Add(-time.Hour)})
-			c.readings[host] = engine.Reading{}
-		}
-		if n > 0 {
-			c.readings["10.0.0.1"] = engine.Reading{Running: running}
-		}
-		c.workloads[llama] = w
+		c.give(n, 0)
+		clear(c.readings)
 	})
+}
+
+func (c *cluster) give(n int, running float64) {
+	w := c.workloads[llama]
+	w.Pods, w.Replicas = nil, n
+	for i := range n {
+		host := net.IPv4(10, 0, 0, byte(i+1)).String()
+		w.Pods = append(w.Pods, workload.Pod{Name: host, Host: host, Created: time.Now().Add(-time.Hour), ReadyAt: time.Now().Add(-time.Hour)})
+		c.readings[host] = engine.Reading{}
+	}
+	if n > 0 {
+		c.readings["10.0.0.1"] = engine.Reading{Running: running}
+	}
+	c.workloads[llama] = w
 }
 
 type rig struct {
