@@ -64,12 +64,12 @@ func TestAPointerFailureLeavesCurrentUntouched(t *testing.T) {
 	requireFailures(t, map[string]failure{
 		"RegistryDown": {func(w *world, o fetcher.Options) fetcher.Options {
 			w.fail(fmt.Errorf("resolving: %w: connection refused", registry.ErrUnreachable))
-			o.Deadline = 300 * time.Millisecond
+			o.Deadline = 3 * time.Second
 			return o
 		}, registry.ErrUnreachable, "the deadline passed"},
 		"StillPending": {func(w *world, o fetcher.Options) fetcher.Options {
 			w.fail(fmt.Errorf("resolving: %w", registry.ErrPending))
-			o.Deadline = 300 * time.Millisecond
+			o.Deadline = 3 * time.Second
 			return o
 		}, registry.ErrPending, "not ready"},
 		"AliasGone": {func(w *world, o fetcher.Options) fetcher.Options {
@@ -127,7 +127,7 @@ func TestAStoreFailureLeavesCurrentUntouched(t *testing.T) {
 		}, fetcher.ErrIntegrity, "announces 3 bytes"},
 		"AlwaysBusy": {func(w *world, o fetcher.Options) fetcher.Options {
 			w.store.SetFault(onGets(fake.Fault{Status: 503}))
-			o.Deadline = 300 * time.Millisecond
+			o.Deadline = 3 * time.Second
 			return o
 		}, fetcher.ErrStoreUnreachable, "the deadline passed"},
 	})
@@ -359,7 +359,7 @@ func TestADeadlineSaysWhatItRanOutOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	opts := w.options()
-	opts.Resolver, opts.Deadline = &hanging{}, 100*time.Millisecond
+	opts.Resolver, opts.Deadline = &hanging{}, 3*time.Second
 	_, err := fetcher.Init(t.Context(), opts)
 	require.ErrorIs(t, err, registry.ErrUnreachable)
 	require.ErrorContains(t, err, "it answers 503")

@@ -15,7 +15,7 @@ import (
 )
 
 // deadlineOfHopeless bounds runs that never succeed.
-const deadlineOfHopeless = 1500 * time.Millisecond
+const deadlineOfHopeless = 5 * time.Second
 
 // pager stands before a store and changes the pages of its listings.
 type pager struct {

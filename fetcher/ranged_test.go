@@ -205,7 +205,7 @@ func TestLastingFaultsOfRangesEndTheRun(t *testing.T) {
 			w.store.SetFault(onGets(fake.Fault{Break: fake.BreakStall}))
 			w.put("llama/2", shards("two"))
 			o := w.ranged()
-			o.Stall, o.Deadline = 50*time.Millisecond, 500*time.Millisecond
+			o.Stall, o.Deadline = 50*time.Millisecond, 4*time.Second
 			return o
 		}, fetcher.ErrStoreUnreachable, "no progress for 50ms"},
 	})

@@ -73,7 +73,7 @@ func TestAKilledDownloadGoesOn(t *testing.T) {
 	w := newWorld(t)
 	files := heavy(1)
 	w.put("llama/1", files)
-	w.store.SetBytesPerSecond(8 << 20)
+	w.store.SetBytesPerSecond(2 << 20) // so that it is far from done when it is killed
 	cmd := (&killLane{world: w}).child("llama/1")
 	require.NoError(t, cmd.Start())
 	require.Eventually(t, func() bool { return w.resumable() }, 30*time.Second, 10*time.Millisecond)

@@ -10,9 +10,9 @@ import (
 const maxRepeats = 1000
 
 // Repeat makes a system call again that a signal interrupted. File systems in
-// user space, and tmpfs before Linux 6.18, answer EINTR when any signal is
-// pending, which may be one that Go's runtime sends to its own threads. Package
-// os does the same for its calls, but not for all of them.
+// user space, and tmpfs of some kernels, answer EINTR when any signal is pending,
+// which may be one that Go's runtime sends to its own threads. Package os does the
+// same for its calls, but not for all of them.
 func Repeat(call func() error) error {
 	var err error
 	for range maxRepeats {
